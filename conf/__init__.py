@@ -1,0 +1,1 @@
+"""Configuration groups: `exp`, `model`, `data`, `sampling`, `backend`, `hydra/launcher`."""

@@ -1,0 +1,184 @@
+"""Errors a person can act on: what is wrong, with which item and file, and what to do.
+
+Everything the toolkit raises on purpose derives from `DiagnosticsError`. An error about one item
+is recorded in that item's record and the run goes on; an error about the run stops it before any
+work is done.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = [
+    "AnswerNotAnOptionError",
+    "ConfigError",
+    "ConfigurationMismatchError",
+    "DamagedVideoError",
+    "DataFileError",
+    "DiagnosticsError",
+    "DuplicateItemError",
+    "EmptyVideoError",
+    "EvidenceOutsideVideoError",
+    "FrameCountError",
+    "InexactReaderError",
+    "ItemError",
+    "LockedError",
+    "MissingVideoError",
+    "ModelError",
+    "NoVideoStreamError",
+    "OutOfMemoryError",
+    "PathLeavesRootError",
+    "PromptTooLongError",
+    "ReaderCrashError",
+    "ReaderTimeoutError",
+    "RunError",
+    "TooFewOptionsError",
+    "TruncatedVideoError",
+    "VideoError",
+]
+
+
+class DiagnosticsError(Exception):
+    """Base of every deliberate error.
+
+    Args:
+        problem: what is wrong, in one sentence that names the offending value.
+        remedy: what the person can do about it, in one sentence.
+        item_id: the item it concerns, where there is one.
+        path: the file it concerns, where there is one.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        remedy: str,
+        item_id: str | None = None,
+        path: str | Path | None = None,
+    ) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.remedy = remedy
+        self.item_id = item_id
+        self.path = None if path is None else str(path)
+
+    def __reduce__(self) -> tuple:
+        """Survive pickling between processes: keyword-only arguments need help."""
+        return _rebuild, (type(self), self.problem, self.remedy, self.item_id, self.path)
+
+    def __str__(self) -> str:
+        about = [f"item {self.item_id!r}"] if self.item_id else []
+        about += [f"file {self.path}"] if self.path else []
+        prefix = f"{', '.join(about)}: " if about else ""
+        return f"{prefix}{self.problem} {self.remedy}"
+
+    def about(self, item_id: str) -> DiagnosticsError:
+        """This error with the item's id filled in, where it had none."""
+        self.item_id = self.item_id or item_id
+        return self
+
+
+def _rebuild(
+    cls: type[DiagnosticsError],
+    problem: str,
+    remedy: str,
+    item_id: str | None,
+    path: str | None,
+) -> DiagnosticsError:
+    return cls(problem, remedy=remedy, item_id=item_id, path=path)
+
+
+class ItemError(DiagnosticsError):
+    """One item cannot be measured as it is written."""
+
+
+class TooFewOptionsError(ItemError):
+    """A multiple-choice item has a single option."""
+
+
+class AnswerNotAnOptionError(ItemError):
+    """The answer names none of the item's options."""
+
+
+class DuplicateItemError(ItemError):
+    """Two items carry the same id."""
+
+
+class EvidenceOutsideVideoError(ItemError):
+    """An evidence window begins or ends outside its video."""
+
+
+class PathLeavesRootError(ItemError):
+    """A path in a data file points outside the data set's root."""
+
+
+class DataFileError(DiagnosticsError):
+    """A data file as a whole cannot be read: missing, not JSON, no items."""
+
+
+class VideoError(DiagnosticsError):
+    """A video file cannot give the frames that were asked for."""
+
+
+class MissingVideoError(VideoError):
+    """There is no such file."""
+
+
+class EmptyVideoError(VideoError):
+    """The file holds zero bytes."""
+
+
+class NoVideoStreamError(VideoError):
+    """The file opens but holds no video stream (an audio file, a page of HTML)."""
+
+
+class TruncatedVideoError(VideoError):
+    """The file ends before its header or its data does."""
+
+
+class DamagedVideoError(VideoError):
+    """A wanted frame cannot be decoded: the data around it is damaged."""
+
+
+class FrameCountError(VideoError):
+    """A frame index was asked for that the file does not hold."""
+
+
+class InexactReaderError(VideoError):
+    """The chosen reader is known, or was seen, to return other frames than those asked for."""
+
+
+class ReaderTimeoutError(VideoError):
+    """The reader did not answer in time and was killed."""
+
+
+class ReaderCrashError(VideoError):
+    """The reading process died (a fault in native code, or killed for memory)."""
+
+
+class ModelError(DiagnosticsError):
+    """The model cannot take this input, or cannot be observed."""
+
+
+class PromptTooLongError(ModelError):
+    """The prompt has more tokens than the model's context."""
+
+
+class OutOfMemoryError(ModelError):
+    """The device ran out of memory on this item."""
+
+
+class RunError(DiagnosticsError):
+    """The run as a whole cannot start or go on."""
+
+
+class ConfigError(RunError):
+    """A configuration key or value is wrong."""
+
+
+class ConfigurationMismatchError(RunError):
+    """The output folder holds a run with another configuration."""
+
+
+class LockedError(RunError):
+    """Another process is writing this shard."""
