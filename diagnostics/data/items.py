@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal
 
 __all__ = ["FLAGS", "Criterion", "Evidence", "Item", "Turn", "Window", "option_letter"]
@@ -29,7 +28,8 @@ class Window:
     """A stretch of video, half-open: from `start_seconds` up to but without `end_seconds`.
 
     `start_frame` and `end_frame` (half-open too) are source frame indices where the benchmark
-    gives them; None where only times are known.
+    gives them; None where only times are known. The times are NaN where it gives frames only, until
+    `check_evidence` fills them from the real video.
     """
 
     start_seconds: float
@@ -107,7 +107,7 @@ class Item:
     turns: tuple[Turn, ...] = ()
     rubric: tuple[Criterion, ...] = ()
     audio: Path | None = None
-    metadata: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    metadata: Mapping[str, object] = field(default_factory=dict, hash=False)
 
     @property
     def letters(self) -> tuple[str, ...]:

@@ -1,0 +1,42 @@
+"""The entry point: `python -m diagnostics +exp=...`. Thin, and imports nothing heavy.
+
+The task itself lives in `diagnostics.run`, an importable module, because a launcher sends it to
+other processes.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from diagnostics.catalogue import config_folder, listing, rewrite_overrides
+from diagnostics.errors import DiagnosticsError
+from diagnostics.threads import prepare_environment
+
+__all__ = ["main"]
+
+
+def main() -> None:
+    """Show what there is, or compose the configuration and run the experiment."""
+    arguments = sys.argv[1:]
+    if not arguments or arguments[0] in ("-h", "--help"):
+        print(listing())
+        if arguments:
+            print(
+                "\n--cfg job prints the composed configuration, -m runs every combination of comma-separated "
+                "values,\n--hydra-help lists what else Hydra can do."
+            )
+        return
+    prepare_environment()
+    import hydra
+
+    from diagnostics.run import task
+
+    try:
+        sys.argv[1:] = rewrite_overrides(arguments)
+    except DiagnosticsError as error:
+        sys.exit(f"error: {error}")
+    hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(task)()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""What there is to choose from: the configuration groups and a line on each option.
+
+Reads the YAML files as text, so that listing them and checking a name costs no import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from diagnostics.errors import ConfigError
+from diagnostics.strict import near_match
+
+__all__ = ["GROUPS", "config_folder", "listing", "options", "rewrite_overrides"]
+
+GROUPS = ("exp", "model", "data", "sampling", "backend")
+
+_EXAMPLES = """\
+Examples
+  python -m diagnostics +exp=attention_drift
+  python -m diagnostics +exp=attention_drift model=qwen3_vl_8b data=jsonl data.path=my_questions.jsonl"""
+
+
+def config_folder() -> Path:
+    """The folder of the configuration groups: inside the installed package, or beside it in a checkout.
+
+    Raises:
+        ConfigError: neither is there.
+    """
+    package = Path(__file__).resolve().parent
+    for folder in (package / "conf", package.parent / "conf"):
+        if (folder / "config.yaml").is_file():
+            return folder
+    raise ConfigError(
+        f"No configuration below {package}.", remedy="Install the package again: its YAML files are missing."
+    )
+
+
+def options(group: str, extra: Sequence[Path] = ()) -> dict[str, str]:
+    """Each option of a group, and the comment that opens its file."""
+    found: dict[str, str] = {}
+    for root in (config_folder(), *extra):
+        for path in sorted((root / group).glob("*.yaml")):
+            found.setdefault(path.stem, _first_comment(path))
+    return found
+
+
+def _first_comment(path: Path) -> str:
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        if "@package" not in line:
+            return line.lstrip("# ").rstrip()
+    return ""
+
+
+def listing() -> str:
+    """Experiments, models, data sets and samplers with a line each, and two examples."""
+    titles = {
+        "exp": "Experiments (+exp=...)",
+        "model": "Models (model=...)",
+        "data": "Data sets (data=...)",
+        "sampling": "Samplers (sampling=...)",
+    }
+    blocks = ["Mechanistic diagnostics for video multimodal large language models"]
+    for group, title in titles.items():
+        entries = options(group)
+        width = max(len(name) for name in entries)
+        lines = [f"  {name:<{width}}  {text}" for name, text in entries.items()]
+        blocks.append("\n".join([title, *lines]))
+    return "\n\n".join([*blocks, _EXAMPLES])
+
+
+def rewrite_overrides(arguments: Sequence[str]) -> list[str]:
+    """The command line as Hydra needs it.
+
+    Plain values (`exp.key_fraction=0.5`, `out=DIR`) are made forced additions, so that a misspelt key
+    reaches our strict conversion, which names the near match; Hydra's own message does not. `exp=` gets
+    its plus sign. Unknown options of known groups are refused here, for the same reason.
+
+    Raises:
+        ConfigError: a group has no such option, or the experiment is given twice.
+    """
+    extra = _config_dirs(arguments)
+    rewritten = []
+    for argument in arguments:
+        key, separator, value = argument.partition("=")
+        if not separator or argument.startswith("-"):
+            rewritten.append(argument)
+            continue
+        bare = key.lstrip("+~")
+        if bare in GROUPS:
+            _check_options(bare, value, extra)
+            rewritten.append(f"+{bare}={value}" if bare == "exp" else argument)
+        elif key == bare and "/" not in key and not key.startswith("hydra."):
+            rewritten.append(f"++{argument}")
+        else:
+            rewritten.append(argument)
+    return rewritten
+
+
+def _config_dirs(arguments: Sequence[str]) -> list[Path]:
+    folders = []
+    for position, argument in enumerate(arguments):
+        if argument in ("--config-dir", "-cd") and position + 1 < len(arguments):
+            folders.append(Path(arguments[position + 1]))
+        elif argument.startswith("--config-dir="):
+            folders.append(Path(argument.partition("=")[2]))
+    return folders
+
+
+def _check_options(group: str, value: str, extra: Sequence[Path]) -> None:
+    if any(mark in value for mark in "$({["):
+        return  # an interpolation or a sweep function: Hydra resolves it
+    known = options(group, extra)
+    for name in value.split(","):
+        if name.strip() not in known:
+            raise ConfigError(
+                f"There is no {group}={name.strip()}.",
+                remedy=near_match(name.strip(), list(known)),
+            )

@@ -1,0 +1,152 @@
+"""The configuration of a run. `DictConfig` ends here: nothing below sees one.
+
+Each room declares the frozen dataclass of its own parameters (a loader, a sampler, an experiment);
+`run_config` converts the composed configuration into them, strictly and once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic.dataclasses import dataclass
+
+from diagnostics.data.subset import SubsetConfig
+from diagnostics.errors import ConfigError
+from diagnostics.models.config import BackendConfig, ModelConfig
+from diagnostics.store.run_folder import config_hash
+from diagnostics.strict import STRICT, from_mapping, near_match
+
+__all__ = ["NOT_RESULTS", "DataConfig", "ReadingConfig", "RunConfig", "SamplingConfig", "run_config"]
+
+NOT_RESULTS = frozenset(
+    {"out", "threads", "reading.timeout_seconds", "reading.workers", "model.device", "model.device_map", "data.cache"}
+)
+"""Keys that cannot change results: they take no part in the configuration's hash."""
+
+
+@dataclass(frozen=True, config=STRICT)
+class ReadingConfig:
+    """How video files are read.
+
+    Attributes:
+        reader: `pyav`, `decord`, `torchcodec`, or the dotted name of a module with a reader.
+        timeout_seconds: for one request; then the reading process is killed.
+        workers: reading processes.
+        max_side: shrink frames while reading so that the longer side is this; None keeps them.
+    """
+
+    reader: str = "pyav"
+    timeout_seconds: float = 300.0
+    workers: int = 1
+    max_side: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """A data set: its label, the module that loads it, that module's parameters, and which items."""
+
+    name: str
+    loader: str
+    parameters: dict[str, Any]
+    subset: SubsetConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class SamplingConfig:
+    """A sampler: its module and that module's parameters."""
+
+    rule: str
+    parameters: dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """All of it, converted.
+
+    Attributes:
+        experiment: name of the module below `diagnostics.experiments`.
+        exp: that module's parameters, a plain mapping until the experiment converts it.
+        resolved: the whole configuration as plain data, for the manifest and the hash.
+    """
+
+    experiment: str
+    exp: dict[str, Any]
+    model: ModelConfig
+    data: DataConfig
+    sampling: SamplingConfig
+    backend: BackendConfig
+    reading: ReadingConfig
+    out: str | None
+    threads: int | None
+    resolved: dict[str, Any]
+
+    @property
+    def hash(self) -> str:
+        """Of everything that can change results."""
+        return config_hash(self.resolved, ignore=NOT_RESULTS)
+
+    def folder(self, *, multirun: bool) -> Path:
+        """Where the run lands: `out` itself, or a folder of its own below it under `-m`."""
+        run = f"{self.model.name}-{self.data.name}-{self.hash}"
+        if self.out is None:
+            return Path("outputs") / self.experiment / run
+        return Path(self.out) / run if multirun else Path(self.out)
+
+
+_KEYS = ("exp", "model", "data", "sampling", "backend", "reading", "out", "threads")
+
+
+def run_config(values: Mapping[str, Any]) -> RunConfig:
+    """Convert the composed configuration.
+
+    Raises:
+        ConfigError: no experiment was chosen, a key is unknown (the near match is named), a value is
+            missing or has the wrong type.
+    """
+    for key in values:
+        if key not in _KEYS:
+            raise ConfigError(f"Unknown key {key!r}.", remedy=near_match(key, _KEYS))
+    if "exp" not in values:
+        raise ConfigError("No experiment was chosen.", remedy="Add +exp=attention_drift.")
+    exp, data, sampling = (dict(values[group]) for group in ("exp", "data", "sampling"))
+    _refuse_missing(values)
+    subset = {field.name: data.pop(field.name) for field in _fields(SubsetConfig) if field.name in data}
+    name = data.pop("name")
+    return RunConfig(
+        experiment=exp.pop("name"),
+        exp=exp,
+        model=from_mapping(ModelConfig, values["model"], "model"),
+        data=DataConfig(
+            name=name,
+            loader=data.pop("loader", name),
+            parameters=data,
+            subset=from_mapping(SubsetConfig, subset, "data"),
+        ),
+        sampling=SamplingConfig(rule=sampling.pop("rule"), parameters=sampling),
+        backend=from_mapping(BackendConfig, values["backend"], "backend"),
+        reading=from_mapping(ReadingConfig, values["reading"], "reading"),
+        out=None if values["out"] is None else str(values["out"]),
+        threads=values["threads"],
+        resolved=_plain(values),
+    )
+
+
+def _fields(config: type) -> tuple[dataclasses.Field, ...]:
+    return dataclasses.fields(config)
+
+
+def _refuse_missing(values: Mapping[str, Any]) -> None:
+    for group, entries in values.items():
+        if isinstance(entries, Mapping):
+            for key, value in entries.items():
+                if value == "???":
+                    raise ConfigError(
+                        f"{group}.{key} must be given.", remedy=f"Add {group}.{key}=... to the command line."
+                    )
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _plain(value) if isinstance(value, Mapping) else value for key, value in values.items()}

@@ -1,0 +1,78 @@
+"""What an experiment is given: items, sampler, reader settings, run folder, a console."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from diagnostics.config import RunConfig
+from diagnostics.data.items import Item
+from diagnostics.errors import ItemError
+from diagnostics.store.run_folder import RunFolder
+from diagnostics.threads import set_threads
+
+if TYPE_CHECKING:
+    from diagnostics.models.loading import LoadedModel
+
+__all__ = ["Context"]
+
+
+@dataclass(frozen=True)
+class Context:
+    """One run, as its experiment sees it.
+
+    Attributes:
+        config: the whole configuration, converted.
+        items: valid items in the order of the data set, grouped by video.
+        rejected: items that cannot be measured as written; recorded and counted.
+        sampler: the module that selects frames, and `sampling` its converted parameters.
+        folder: where everything is written.
+        console: where the person watches.
+    """
+
+    config: RunConfig
+    items: Sequence[Item]
+    rejected: Sequence[ItemError]
+    sampler: ModuleType
+    sampling: Any
+    folder: RunFolder
+    console: Console
+
+    @cached_property
+    def model(self) -> LoadedModel:
+        """The model, loaded when first asked for: a run with nothing left to do never loads it."""
+        from diagnostics.models.loading import load_model
+
+        with self.console.status(f"Loading {self.config.model.name}"):
+            set_threads(self.config.threads, self.config.reading.workers)
+            return load_model(self.config.model)
+
+    @contextmanager
+    def progress(self, task: str, total: int, done: int = 0) -> Iterator[Any]:
+        """A progress bar; yields a function `advance(description)` to call after each pair."""
+        columns = (
+            SpinnerColumn(),
+            TextColumn("[progress.description]{task.description}", markup=True),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=self.console) as bar:
+            handle = bar.add_task(task, total=total, completed=done)
+            yield lambda description=task, step=1: bar.update(handle, description=description, advance=step)

@@ -1,0 +1,260 @@
+"""Measuring pairs of item and condition: reading ahead, resuming, and recording what went wrong.
+
+Every recipe hands its pairs to `measure_pairs` and gets each one back with its frames. Frames of the
+next pairs are read while the model works on this one; pairs of one video that show the same frames
+share them. A pair that fails is recorded with its error, and the others go on.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import traceback
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from diagnostics.data.items import Item
+from diagnostics.data.validation import check_evidence
+from diagnostics.errors import DiagnosticsError, OutOfMemoryError
+from diagnostics.experiments.context import Context
+from diagnostics.store.records import Record, condition_id
+from diagnostics.store.tensors import PairTensors
+from diagnostics.video.perturb import fill
+from diagnostics.video.reading import FrameReader
+from diagnostics.video.selection import Frames, Selection
+
+__all__ = ["Measured", "Pair", "Source", "measure_pairs"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One measurement to make: an item under a condition (`{}` where an experiment has one)."""
+
+    item: Item
+    condition: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """`(item_id, condition_id)`: what records are keyed by."""
+        return self.item.id, condition_id(self.condition)
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a pair is measured on: its frames, and how long reading them took."""
+
+    frames: Frames
+    decode_seconds: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a recipe found out about one pair.
+
+    Attributes:
+        fields: record fields beside those that every pair has.
+        tensors: arrays for its tensor file, or None.
+        thumbnails: slots worth a small picture.
+    """
+
+    fields: dict[str, Any]
+    tensors: PairTensors | None = None
+    thumbnails: Sequence[int] = ()
+
+
+def measure_pairs(
+    context: Context, pairs: Sequence[Pair], measure: Callable[[Pair, Source], Measured], task: str
+) -> None:
+    """Measure each pair that is not finished yet and append its record.
+
+    Records come in the order of `pairs`, whatever the number of readers, so that a run that was killed
+    and resumed leaves the same records as one that was not.
+    """
+    folder = context.folder
+    pending = [pair for pair in pairs if pair.key not in folder.finished]
+    reading = context.config.reading
+    with (
+        FrameReader(
+            reader=reading.reader,
+            timeout_seconds=reading.timeout_seconds,
+            workers=reading.workers,
+            max_side=reading.max_side,
+        ) as reader,
+        ThreadPoolExecutor(max_workers=reading.workers) as pool,
+        context.progress(task, total=len(pairs), done=len(pairs) - len(pending)) as advance,
+    ):
+        ahead = _ReadAhead(context, reader, pool)
+        for pair, future in ahead.walk(pending):
+            advance(f"{task}: {_short(pair.item.id)}", 0)
+            folder.append(_measure(context, pair, future, measure))
+            advance(task)
+
+
+class _ReadAhead:
+    """Submits the reading of the next pairs, sharing what pairs of one video have in common."""
+
+    def __init__(self, context: Context, reader: FrameReader, pool: ThreadPoolExecutor) -> None:
+        self.context = context
+        self.reader = reader
+        self.pool = pool
+        self.depth = context.config.reading.workers + 1
+        self.lock = threading.Lock()
+        self.shared: OrderedDict[Hashable, Future] = OrderedDict()
+
+    def walk(self, pairs: Sequence[Pair]) -> Iterable[tuple[Pair, Future[Source]]]:
+        """Each pair with the future of its frames, a few ahead of the one yielded."""
+        queue: list[tuple[Pair, Future[Source]]] = []
+        for pair in pairs:
+            queue.append((pair, self.pool.submit(self._read, pair)))
+            if len(queue) > self.depth:
+                yield queue.pop(0)
+        while queue:
+            yield queue.pop(0)
+
+    def _read(self, pair: Pair) -> Source:
+        video = pair.item.video
+        started = time.perf_counter()
+        index = self._once(("index", video), lambda: self.reader.index(video))
+        check_evidence(pair.item, index.duration, index.n_frames)
+        selection = self.context.sampler.select(self.context.sampling, index, pair.item)
+
+        def decode() -> Source:
+            frames = fill(selection, lambda indices: self.reader.read(video, indices))
+            return Source(frames, time.perf_counter() - started)
+
+        return self._once((video, selection), decode)
+
+    def _once(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """The value of `key`, computed by whoever asks first; the others wait for it.
+
+        A failure is shared like a value: a video that hung for one question is not tried again for the next.
+        """
+        with self.lock:
+            future = self.shared.get(key)
+            mine = future is None
+            if future is None:
+                future = self.shared[key] = Future()
+                while len(self.shared) > 2 * self.depth:
+                    self.shared.popitem(last=False)
+        if mine:
+            try:
+                future.set_result(compute())
+            except BaseException as error:  # noqa: BLE001 - handed to everyone who waits, and raised there
+                future.set_exception(error)
+        return future.result()
+
+
+def _measure(
+    context: Context, pair: Pair, future: Future[Source], measure: Callable[[Pair, Source], Measured]
+) -> Record:
+    folder = context.folder
+    common = _common_fields(context, pair)
+    try:
+        source = future.result()
+        common |= _selection_fields(source.frames.selection)
+        measured = _guard_memory(measure, pair, source)
+        seconds = {"decode": source.decode_seconds, **measured.fields.pop("seconds", {})}
+        if measured.tensors is not None:
+            common["tensor_file"] = folder.write_tensors(measured.tensors)
+            common["axes"] = measured.tensors.axes()
+        if len(measured.thumbnails):
+            pixels = source.frames.pixels[list(measured.thumbnails)]
+            folder.save_thumbnails(*pair.key, pixels, measured.thumbnails)
+        return Record(**common, **measured.fields, seconds=seconds)
+    except DiagnosticsError as error:
+        return Record(**common, error=_describe(error.about(pair.item.id)))
+    except Exception as error:  # noqa: BLE001 - a fault in one item must not cost the others; it is recorded
+        if type(error).__module__.split(".")[0] == "submitit":
+            raise  # the launcher ends the job through an exception: not ours to swallow
+        context.console.print_exception()
+        trace = traceback.format_exception_only(error)[-1].strip()
+        return Record(**common, error={"type": type(error).__name__, "message": trace})
+
+
+def _guard_memory(measure: Callable[[Pair, Source], Measured], pair: Pair, source: Source) -> Measured:
+    """Run `measure`; exhausted memory becomes a typed error, on the device and on the host."""
+    try:
+        return measure(pair, source)
+    except (MemoryError, RuntimeError) as error:
+        if not _out_of_memory(error):
+            raise
+        message = str(error).strip().splitlines()[0] if str(error).strip() else "out of memory"
+        problem = f"Out of memory with {len(source.frames.selection)} frames: {message}"
+    # Outside the handler: its traceback held the tensors that should be freed.
+    _free()
+    raise OutOfMemoryError(
+        problem,
+        remedy="Lower sampling.budget or model.max_pixels, or spread the model with model.device_map=auto.",
+        item_id=pair.item.id,
+        path=pair.item.video,
+    )
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    import torch
+
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return "not enough memory" in str(error) or "can't allocate memory" in str(error)
+
+
+def _free() -> None:
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _common_fields(context: Context, pair: Pair) -> dict[str, Any]:
+    item_id, identifier = pair.key
+    return {
+        "item_id": item_id,
+        "condition_id": identifier,
+        "condition": dict(pair.condition),
+        "config_hash": context.config.hash,
+        "video_id": pair.item.video_id,
+        "task": pair.item.task,
+        "task_family": pair.item.task_family,
+        "target": pair.item.answer,
+        "shard": context.folder.shard,
+        "attempt": context.folder.attempt,
+        "reader": context.config.reading.reader,
+    }
+
+
+def _selection_fields(selection: Selection) -> dict[str, Any]:
+    slots = [
+        {
+            "source": slot.source,
+            "frame_index": slot.frame_index,
+            "true_seconds": slot.true_seconds,
+            "shown_seconds": slot.shown_seconds,
+        }
+        for slot in selection.slots
+    ]
+    warnings = []
+    if len(selection) < selection.requested:
+        warnings.append(f"{len(selection)} frames shown of {selection.requested} asked for: the video has no more")
+    return {
+        "slots": slots,
+        "selection_rule": selection.rule,
+        "source_fps": selection.source_fps,
+        "warnings": warnings,
+    }
+
+
+def _describe(error: DiagnosticsError) -> dict[str, str]:
+    return {"type": type(error).__name__, "message": str(error)}
+
+
+def _short(text: str, length: int = 40) -> str:
+    from rich.markup import escape
+
+    return escape(text if len(text) <= length else f"{text[: length - 1]}…")

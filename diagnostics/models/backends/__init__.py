@@ -1,0 +1,1 @@
+"""Engines that answer: the same request, one file each."""

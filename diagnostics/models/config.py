@@ -1,0 +1,63 @@
+"""What can be said about a model on the command line or in `conf/model/*.yaml`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic.dataclasses import dataclass
+
+from diagnostics.strict import STRICT
+
+__all__ = ["BackendConfig", "ModelConfig"]
+
+
+@dataclass(frozen=True, config=STRICT)
+class ModelConfig:
+    """One checkpoint and how it is loaded.
+
+    Attributes:
+        name: what the run folder and the tables call it.
+        path: a local folder, a hub id, or `tiny` for the bundled model made on first use.
+        revision: branch, tag or commit of a hub id; the resolved commit goes into the manifest.
+        dtype: `auto` takes the checkpoint's own.
+        device: `auto` takes CUDA, then MPS, then the CPU.
+        device_map: passed to `from_pretrained` (`auto` spreads layers over GPUs); overrides `device`.
+        attention: the kernel of the uncaptured forward. Capture needs `sdpa` in the text model.
+        min_pixels: lower pixel limit of the video processor; null keeps the checkpoint's.
+        max_pixels: upper pixel limit. Qwen3-VL: a budget over time x height x width. Qwen2.5-VL: per frame.
+        cap_pixels_per_frame: the extra cap some transformers versions apply. Pinned here because the
+            library's default is announced to change.
+        trained_positions: the largest position the checkpoint was trained on, for the warning on hour-long
+            videos; null takes the configuration's own limit.
+        local_files_only: never ask the hub.
+        seed: of the weights of `path=tiny`; nothing else depends on it.
+    """
+
+    name: str
+    path: str
+    revision: str | None = None
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
+    device: str = "auto"
+    device_map: str | None = None
+    attention: Literal["sdpa", "eager"] = "sdpa"
+    min_pixels: int | None = None
+    max_pixels: int | None = None
+    cap_pixels_per_frame: bool = False
+    trained_positions: int | None = None
+    local_files_only: bool = False
+    seed: int = 0
+
+
+@dataclass(frozen=True, config=STRICT)
+class BackendConfig:
+    """How answers are generated: greedily, with this engine.
+
+    Attributes:
+        name: the engine; `hf` is transformers.
+        max_new_tokens: upper limit of the reply's length.
+        instruction: the line that follows the options of a multiple-choice question.
+    """
+
+    name: Literal["hf"] = "hf"
+    max_new_tokens: int = 16
+    instruction: str = "Answer with the letter of the correct option only."

@@ -1,0 +1,43 @@
+"""One file an architecture family: how selected frames become the processor's arguments.
+
+A module is named like the configuration's `model_type` (or lists others in `MODEL_TYPES`) and has
+
+- `video_arguments(selection)`: keyword arguments for the processor's call, beside the frames;
+- `size_limits(min_pixels, max_pixels, current)`: the video processor's `size` under pixel limits;
+- `notices(selection)`: what the family cannot express about this selection, one sentence each.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from types import ModuleType
+
+from diagnostics.errors import ModelError
+from diagnostics.strict import near_match
+
+__all__ = ["family_of", "known_families"]
+
+
+def known_families() -> dict[str, str]:
+    """Each supported `model_type` and the module that serves it."""
+    found: dict[str, str] = {}
+    for module in pkgutil.iter_modules(__path__):
+        loaded = importlib.import_module(f"{__name__}.{module.name}")
+        found |= dict.fromkeys(loaded.MODEL_TYPES, module.name)
+    return found
+
+
+def family_of(model_type: str) -> ModuleType:
+    """The adapter of an architecture.
+
+    Raises:
+        ModelError: the architecture has none.
+    """
+    families = known_families()
+    if model_type not in families:
+        raise ModelError(
+            f"No prompt adapter for the architecture {model_type!r}.",
+            remedy=f"{near_match(model_type, list(families))} Add diagnostics/models/families/{model_type}.py.",
+        )
+    return importlib.import_module(f"{__name__}.{families[model_type]}")

@@ -1,0 +1,58 @@
+"""Qwen3-VL: times are told as text, `<3.2 seconds>`, before each temporal unit.
+
+The processor computes a unit's time as the mean of its frames' `index / fps`. It must be told not to
+sample again (`do_sample_frames=False`): seven pre-selected frames without metadata come back as four.
+The indices are passed as an array because the processor pads a list of odd length in place.
+`size` bounds time x height x width of the whole video, so frames shrink as their number grows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from diagnostics.video.selection import Selection
+
+__all__ = ["MODEL_TYPES", "notices", "size_limits", "video_arguments"]
+
+MODEL_TYPES = ("qwen3_vl", "qwen3_vl_moe")
+
+_CLOCK_TOLERANCE = 5e-4
+"""Seconds within which `index / fps` counts as the shown time (container time bases round to 1 ms)."""
+
+
+def video_arguments(selection: Selection) -> dict[str, Any]:
+    """Metadata from which the processor writes the shown times into the prompt.
+
+    Source indices and frame rate where they give the shown times, as every published pipeline passes
+    them. Where they don't (variable frame rate, a start offset, a perturbed clock, blanks), the shown times
+    themselves, in units of the source's frame period.
+    """
+    shown, fps = selection.shown_seconds, selection.source_fps
+    indices: np.ndarray = selection.frame_indices
+    if np.any(indices < 0) or np.max(np.abs(indices / fps - shown)) > _CLOCK_TOLERANCE:
+        indices = shown * fps
+    metadata = {
+        "fps": fps,
+        "frames_indices": indices,
+        "total_num_frames": selection.source_frames,
+        "duration": selection.source_seconds,
+    }
+    return {"video_metadata": [metadata], "do_sample_frames": False}
+
+
+def size_limits(min_pixels: int | None, max_pixels: int | None, current: dict[str, int]) -> dict[str, int]:
+    """The video processor's `size`: a budget of pixels over time x height x width."""
+    limits = dict(current)
+    if min_pixels is not None:
+        limits["shortest_edge"] = min_pixels
+    if max_pixels is not None:
+        limits["longest_edge"] = max_pixels
+    return limits
+
+
+def notices(selection: Selection) -> list[str]:
+    """Nothing: any sequence of times can be written as text."""
+    del selection
+    return []

@@ -1,0 +1,94 @@
+"""From an item and its frames to the model's input tensors.
+
+The wording of the question is ours; everything around it, roles, special tokens, the place of the
+video, is the checkpoint's own chat template.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from diagnostics.data.items import Item
+from diagnostics.errors import PromptTooLongError
+from diagnostics.video.selection import Frames
+
+if TYPE_CHECKING:
+    from diagnostics.models.loading import LoadedModel
+
+__all__ = ["Prompt", "prepare_inputs", "question_text"]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """Input tensors of one item, on the CPU, and what they were made from.
+
+    Attributes:
+        inputs: what the processor returned, ready for `model(**inputs)`.
+        text: the chat-formatted text before the processor expanded the video.
+        sha256: of the text and of the token ids after expansion: equal prompts have equal hashes.
+        question: the question as it stands in the text.
+        options: the option lines as they stand in the text; empty for open-ended items.
+        n_tokens: prompt length after expansion.
+        notices: what the family could not express, one sentence each.
+    """
+
+    inputs: Any
+    text: str
+    sha256: str
+    question: str
+    options: str
+    n_tokens: int
+    notices: tuple[str, ...]
+
+
+def question_text(item: Item, instruction: str) -> tuple[str, str, str]:
+    """The user's turn after the video: `(question, option lines, whole text)`."""
+    options = "\n".join(
+        f"{letter}. {text}" for letter, text in zip(item.letters, item.options, strict=True)
+    )
+    parts = [item.question, options, instruction if options else ""]
+    return item.question, options, "\n".join(part for part in parts if part)
+
+
+def prepare_inputs(
+    loaded: LoadedModel, item: Item, frames: Frames, *, instruction: str, max_new_tokens: int
+) -> Prompt:
+    """Chat template, processor and length check for one item.
+
+    Raises:
+        PromptTooLongError: prompt and reply would not fit the model's context.
+    """
+    question, options, text = question_text(item, instruction)
+    messages = [{"role": turn.role, "content": [{"type": "text", "text": turn.text}]} for turn in item.turns]
+    messages.append({"role": "user", "content": [{"type": "video"}, {"type": "text", "text": text}]})
+    chat = loaded.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    arguments = loaded.family.video_arguments(frames.selection)
+    inputs = loaded.processor(
+        text=[chat],
+        videos=[frames.pixels.transpose(0, 3, 1, 2)],
+        return_tensors="pt",
+        cap_pixels_per_frame=loaded.config.cap_pixels_per_frame,
+        **arguments,
+    )
+    n_tokens = int(inputs["input_ids"].shape[1])
+    if n_tokens + max_new_tokens > loaded.context:
+        raise PromptTooLongError(
+            f"The prompt has {n_tokens} tokens and the reply may take {max_new_tokens}; "
+            f"{loaded.config.name} holds {loaded.context}.",
+            remedy="Lower sampling.budget or model.max_pixels.",
+            item_id=item.id,
+            path=item.video,
+        )
+    digest = hashlib.sha256(chat.encode())
+    digest.update(inputs["input_ids"].numpy().tobytes())
+    return Prompt(
+        inputs=inputs,
+        text=chat,
+        sha256=digest.hexdigest(),
+        question=question,
+        options=options,
+        n_tokens=n_tokens,
+        notices=tuple(loaded.family.notices(frames.selection)),
+    )

@@ -1,0 +1,387 @@
+"""The attention-drift figures of one run or several: Figure 9 of MedHorizon, and attention over time.
+
+Left panel: how much of the video's attention the most attended temporal units hold. Right panel:
+how much the most attended patches repeat the nearest preceding keyframe, and whether attention
+prefers repetition. Definitions are in `diagnostics.report.curves`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.gridspec import GridSpec
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from matplotlib.ticker import PercentFormatter
+
+from diagnostics.errors import RunError
+from diagnostics.report.curves import BandKind, DriftCurves, Estimate, Pooling, band
+from diagnostics.report.footer import Footer
+from diagnostics.report.style import (
+    FIGURE_WIDTH,
+    LINE_INCHES,
+    MAX_RUNS,
+    run_style,
+    save_figure,
+    styled,
+    wrapped,
+)
+
+__all__ = ["DriftCurves", "Estimate", "save_figure", "time_figure", "two_panel_figure"]
+
+_BAND_NAMES: dict[BandKind, str] = {
+    "mean": "95% interval of the mean (videos resampled)",
+    "items": "middle 95% of the items",
+}
+_POOLING_NAMES: dict[Pooling, str] = {
+    "per_head": "in each head, the curves then averaged",
+    "pooled": "by the attention pooled over heads",
+}
+_GREY = "#555555"
+
+
+def two_panel_figure(runs: Sequence[DriftCurves], band_kind: BandKind = "mean") -> Figure:
+    """Cumulative attention (left) and redundancy of the attended patches (right), one line a run.
+
+    Line data are the runs' own arrays (fractions; the axes print percent). The lines carry gids
+    (`cumulative-0`, `control-0`, `redundancy-0`...), so that they can be found again in an SVG or a test.
+
+    Args:
+        runs: at least one, at most `MAX_RUNS`.
+        band_kind: what the shaded band shows.
+
+    Raises:
+        RunError: no run, or more runs than can be told apart.
+    """
+    _check_runs(runs)
+    with styled():
+        footer = Footer(_labels(runs), _two_panel_caption(runs, band_kind))
+        strip = max(0.5, 0.2 + 0.15 * len(runs))
+        figure = footer.figure(panel_inches=3.25 + strip)
+        grid = GridSpec(2, 2, figure=figure, height_ratios=[2.5, strip])
+        keys = _draw_cumulative(figure.add_subplot(grid[0, 0]), runs, band_kind)
+        keys += _draw_redundancy(figure.add_subplot(grid[0, 1]), runs, band_kind)
+        _draw_preference(figure.add_subplot(grid[1, 1]), runs)
+        _draw_keys(figure.add_subplot(grid[1, 0]), keys)
+        footer.draw(figure)
+    return figure
+
+
+def time_figure(runs: Sequence[DriftCurves], band_kind: BandKind = "mean") -> Figure:
+    """Attention over normalised time for several runs, with where evidence was shown below it.
+
+    Raises:
+        RunError: no run, too many, or runs whose time bins differ in number.
+    """
+    _check_runs(runs)
+    bins = {run.time_attention.shape[1] for run in runs}
+    if len(bins) > 1:
+        raise RunError(
+            f"the runs cut time into different numbers of bins: {sorted(bins)}.",
+            remedy="Gather all runs with the same time_bins.",
+        )
+    shown = [run for run in runs if run.evidence is not None]
+    with styled():
+        footer = Footer(_labels(runs), _time_caption(runs, band_kind))
+        figure = footer.figure(panel_inches=3.1 if shown else 2.5)
+        grid = GridSpec(2 if shown else 1, 1, figure=figure, height_ratios=[2.4, 0.7] if shown else [1])
+        axes = figure.add_subplot(grid[0])
+        edges = np.linspace(0.0, 1.0, bins.pop() + 1)
+        for position, run in enumerate(runs):
+            _draw_steps(axes, edges, run, position, band_kind)
+        axes.axhline(1.0, color=_GREY, linestyle="--", linewidth=0.9, gid="uniform")
+        axes.set(title="Attention over the video", ylabel="attention relative to uniform")
+        axes.set_ylim(bottom=0.0)
+        _time_axis(axes)
+        axes.legend(
+            handles=[_key("--", "uniform attention")],
+            loc="lower right",
+            bbox_to_anchor=(1.0, 1.0),
+            borderaxespad=0.2,
+        )
+        if shown:
+            axes.tick_params(labelbottom=False)
+            _time_axis(_draw_evidence(figure.add_subplot(grid[1], sharex=axes), edges, runs))
+        figure.axes[-1].set_xlabel("time in the video (% of its duration)")
+        footer.draw(figure)
+    return figure
+
+
+def _draw_cumulative(axes: Axes, runs: Sequence[DriftCurves], band_kind: BandKind) -> list[Line2D]:
+    """The left panel; returns the keys of its reference lines."""
+    axes.plot([0, 1], [0, 1], color=_GREY, linestyle="--", linewidth=0.9, gid="uniform")
+    keys = [_key("--", "uniform attention (left)")]
+    controlled = False
+    for position, run in enumerate(runs):
+        color, marker = run_style(position)
+        _draw_banded(axes, run.unit_grid, run.cumulative, run, position, band_kind, "cumulative")
+        if run.control is not None and np.isfinite(run.control).any():
+            controlled = True
+            mean, _, _ = band(run.control, run.video_ids, "items")
+            axes.plot(
+                run.unit_grid, mean, color=color, linestyle=":", linewidth=1.2, gid=f"control-{position}"
+            )
+        for percent, fraction in sorted(run.unit_fraction.items()):
+            if percent in (50, 80, 90) and fraction.defined:
+                _draw_reached(axes, percent, fraction, color, marker)
+    if controlled:
+        keys.append(_key(":", "position only: blank video (left)"))
+    notes = _reached_notes(runs)
+    # Below the diagonal no ranked curve can pass: the text there covers nothing.
+    for row, (text, color) in enumerate(reversed(notes)):
+        axes.annotate(
+            text,
+            (0.985, 0.02),
+            xytext=(0, row * 10.0),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            ha="right",
+            va="bottom",
+            color=color,
+            size=7.5,
+        )
+    axes.set(
+        title="Attention over ranked units",
+        xlabel="temporal units, most attended first (%)",
+        ylabel="cumulative share of video attention",
+        xlim=(0, 1),
+        ylim=(0, 1.02),
+    )
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+    return keys
+
+
+def _draw_reached(axes: Axes, percent: int, fraction: Estimate, color: str, marker: str) -> None:
+    """A marker where the share is reached, with the interval of the fraction as a bar."""
+    assert fraction.mean is not None
+    if fraction.has_interval:
+        axes.plot([fraction.ci_low, fraction.ci_high], [percent / 100] * 2, color=color, linewidth=0.9)
+    axes.plot(
+        [fraction.mean],
+        [percent / 100],
+        linestyle="none",
+        marker=marker,
+        markersize=4.5,
+        color=color,
+        markeredgecolor="white",
+        markeredgewidth=0.6,
+        zorder=4,
+        clip_on=False,
+        gid=f"reached-{percent}",
+    )
+
+
+def _reached_notes(runs: Sequence[DriftCurves]) -> list[tuple[str, str]]:
+    """The lines "90% in 76.7% of units": all levels for a single run, 90% alone for several."""
+    levels = (50, 80, 90) if len(runs) == 1 else (90,)
+    notes = []
+    for position, run in enumerate(runs):
+        for percent in levels:
+            fraction = run.unit_fraction.get(percent, Estimate(None))
+            told = f"in {fraction.mean:.1%} of units" if fraction.defined else f"undefined (n={fraction.n})"
+            notes.append((f"{percent}% {told}", run_style(position).color))
+    return notes
+
+
+def _draw_redundancy(axes: Axes, runs: Sequence[DriftCurves], band_kind: BandKind) -> list[Line2D]:
+    """The right panel: running mean cosine, and the run's reference levels; returns the keys of those."""
+    kinds = (
+        ("patch_similarity", "--", "all patches"),
+        ("unit_similarity", "-.", "random pairs of units"),
+        ("between_video_similarity", (0, (1, 3)), "units of different videos"),
+    )
+    keys = []
+    for name, dashes, label in kinds:
+        drawn = False
+        for position, run in enumerate(runs):
+            level: Estimate = getattr(run, name)
+            if level.defined:
+                drawn = True
+                axes.axhline(
+                    level.mean,
+                    color=run_style(position).color,
+                    linestyle=dashes,
+                    linewidth=0.9,
+                    gid=f"{name}-{position}",
+                )
+        if drawn:
+            keys.append(_key(dashes, f"mean cosine: {label} (right)"))
+    for position, run in enumerate(runs):
+        _draw_banded(axes, run.patch_grid, run.redundancy, run, position, band_kind, "redundancy")
+    axes.margins(y=0.08)
+    axes.set(
+        title="Redundancy of attended patches",
+        xlabel="non-keyframe patches, most attended first (%)",
+        ylabel="mean cosine to last keyframe",
+        xlim=(0, 1),
+    )
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
+    return keys
+
+
+def _draw_preference(axes: Axes, runs: Sequence[DriftCurves]) -> None:
+    """The strip below: redundancy preference of each run with its interval, its null as a grey bar."""
+    axes.axvline(0.0, color=_GREY, linewidth=0.7)
+    has_null = False
+    for position, run in enumerate(runs):
+        color, marker = run_style(position)
+        row, preference = len(runs) - 1 - position, run.redundancy_preference
+        if run.preference_null is not None:
+            has_null = True
+            low, high = run.preference_null
+            axes.barh(row, high - low, left=low, height=0.7, color="#cccccc", gid=f"null-{position}")
+        text = f"undefined (n={preference.n})"
+        if preference.defined:
+            assert preference.mean is not None
+            if preference.has_interval:
+                axes.plot([preference.ci_low, preference.ci_high], [row, row], color=color, linewidth=1.2)
+            axes.plot(
+                [preference.mean],
+                [row],
+                color=color,
+                marker=marker,
+                markersize=4.5,
+                gid=f"preference-{position}",
+            )
+            text = f"{preference.mean:+.3f}".replace("-", "\N{MINUS SIGN}")
+        axes.annotate(
+            text,
+            (1.0, row),
+            xytext=(3, 0),
+            xycoords=axes.get_yaxis_transform(),
+            textcoords="offset points",
+            va="center",
+            ha="left",
+            color=color,
+            size=7.5,
+        )
+    axes.set(ylim=(-0.6, len(runs) - 0.4), yticks=[])
+    axes.use_sticky_edges = False
+    axes.margins(x=0.1)
+    axes.autoscale_view(scaley=False)
+    axes.locator_params(axis="x", nbins=5)
+    axes.grid(axis="y", visible=False)
+    axes.spines["left"].set_visible(False)
+    axes.set_xlabel(f"redundancy preference (cosine{'; grey: 95% null' if has_null else ''})")
+
+
+def _draw_keys(axes: Axes, keys: list[Line2D]) -> None:
+    """What the grey-keyed line styles mean, in the room beside the strip."""
+    axes.set_axis_off()
+    legend = axes.legend(
+        handles=keys,
+        loc="upper left",
+        bbox_to_anchor=(-0.1, 1.0),
+        borderaxespad=0.0,
+        labelspacing=0.3,
+        handlelength=2.2,
+    )
+    # The room is there already; the layout engine must not shrink the panels to make more.
+    legend.set_in_layout(False)
+
+
+def _key(dashes: str | tuple[int, tuple[int, ...]], label: str) -> Line2D:
+    return Line2D([], [], color=_GREY, linestyle=dashes, linewidth=1.0, label=label)
+
+
+def _draw_banded(
+    axes: Axes,
+    grid: np.ndarray,
+    values: np.ndarray,
+    run: DriftCurves,
+    position: int,
+    band_kind: BandKind,
+    gid: str,
+) -> None:
+    """A run's mean line with its band."""
+    color = run_style(position).color
+    mean, low, high = band(values, run.video_ids, band_kind)
+    axes.fill_between(grid, low, high, color=color, alpha=0.18, linewidth=0, gid=f"{gid}-band-{position}")
+    axes.plot(grid, mean, color=color, gid=f"{gid}-{position}", zorder=3)
+
+
+def _draw_steps(axes: Axes, edges: np.ndarray, run: DriftCurves, position: int, band_kind: BandKind) -> None:
+    """A run's attention over time, constant within each bin."""
+    color = run_style(position).color
+    mean, low, high = band(run.time_attention, run.video_ids, band_kind)
+    axes.stairs(high, edges, baseline=low, fill=True, color=color, alpha=0.18, linewidth=0)
+    axes.stairs(mean, edges, baseline=None, color=color, linewidth=1.4, gid=f"time-{position}")
+
+
+def _draw_evidence(axes: Axes, edges: np.ndarray, runs: Sequence[DriftCurves]) -> Axes:
+    """The strip of where evidence was shown; one area when all runs were shown the same."""
+    densities = [
+        (position, np.nan_to_num(band(run.evidence, run.video_ids, "items")[0]))
+        for position, run in enumerate(runs)
+        if run.evidence is not None
+    ]
+    first = densities[0][1]
+    if all(np.allclose(density, first) for _, density in densities):
+        axes.stairs(first, edges, fill=True, color="#999999", gid="evidence")
+    else:
+        for position, density in densities:
+            axes.stairs(density, edges, color=run_style(position).color, gid=f"evidence-{position}")
+    axes.set_ylabel("evidence\n(% of items)")
+    axes.set_ylim(0.0, max(0.01, 1.1 * max(density.max() for _, density in densities)))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
+    axes.locator_params(axis="y", nbins=3)
+    return axes
+
+
+def _time_axis(axes: Axes) -> None:
+    axes.set_xlim(0, 1)
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
+
+
+def _two_panel_caption(runs: Sequence[DriftCurves], band_kind: BandKind) -> str:
+    parts = [f"Shaded: {_BAND_NAMES[band_kind]}."]
+    roads = {run.pooling for run in runs}
+    if len(roads) == 1:
+        parts.append(f"Units are ranked {_POOLING_NAMES[roads.pop()]}.")
+    else:
+        told = [f"run {n}: {_POOLING_NAMES[run.pooling]}" for n, run in enumerate(runs, 1)]
+        parts.append(f"Units are ranked differently ({'; '.join(told)}).")
+    if any(run.unit_fraction for run in runs):
+        parts.append(
+            "Markers: mean over items of the smallest fraction of whole units that holds 50, 80, 90% "
+            "(bar: 95% interval); with few units they lie right of the curve."
+        )
+    if any(run.redundancy_preference.defined for run in runs):
+        parts.append(
+            "Redundancy preference: attention-weighted minus plain mean cosine; null: attention shifted circularly."
+        )
+    return " ".join(parts)
+
+
+def _time_caption(runs: Sequence[DriftCurves], band_kind: BandKind) -> str:
+    parts = [f"Shaded: {_BAND_NAMES[band_kind]}."]
+    if all(run.evidence is None for run in runs):
+        parts.append("No evidence window was shown.")
+    return " ".join(parts)
+
+
+def _labels(runs: Sequence[DriftCurves]) -> list[str]:
+    """Each run's name, cut where endless, and what it stands on."""
+    return [f"{wrapped(run.name, 150, max_lines=1)} ({_counts(run)})" for run in runs]
+
+
+def _counts(run: DriftCurves) -> str:
+    if run.n_items == 0:
+        return "no items"
+    low, high = int(run.n_units.min()), int(run.n_units.max())
+    units = f"{low} units" if low == high else f"{low} to {high} units"
+    items = "1 item" if run.n_items == 1 else f"{run.n_items} items"
+    videos = "1 video" if run.n_videos == 1 else f"{run.n_videos} videos"
+    return f"{items} of {videos}, {units} each"
+
+
+def _check_runs(runs: Sequence[DriftCurves]) -> None:
+    if not 1 <= len(runs) <= MAX_RUNS:
+        raise RunError(
+            f"{len(runs)} runs were given to one figure.", remedy=f"Give between 1 and {MAX_RUNS} runs."
+        )

@@ -1,0 +1,79 @@
+"""What stands below the panels of a figure: a legend of the runs, then the caption.
+
+Room for both is reserved in inches before the panels are laid out, so that long names and captions
+make the figure taller and never cover anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+
+from diagnostics.report.style import FIGURE_WIDTH, LINE_INCHES, run_style, wrapped
+
+__all__ = ["Footer"]
+
+_CAPTION_CHARACTERS = 138
+_LEGEND_CHARACTERS = 104
+
+
+class Footer:
+    """Legend and caption of one figure.
+
+    Args:
+        labels: one text a run, in the order of `run_style`; none for a figure of one item.
+        caption: what a reader must know beyond the axes.
+    """
+
+    def __init__(self, labels: Sequence[str], caption: str) -> None:
+        self.labels = [wrapped(label, _LEGEND_CHARACTERS) for label in labels]
+        self.caption = wrapped(caption, _CAPTION_CHARACTERS)
+        lines = sum(label.count("\n") + 1.1 for label in self.labels)
+        self.legend_inches = LINE_INCHES * lines + 0.05 if labels else 0.0
+        self.caption_inches = LINE_INCHES * (self.caption.count("\n") + 1) + 0.06
+
+    def figure(self, panel_inches: float) -> Figure:
+        """An empty figure with `panel_inches` of height for the panels above the footer."""
+        self.height = panel_inches + self.legend_inches + self.caption_inches
+        below = (self.legend_inches + self.caption_inches) / self.height
+        engine = ConstrainedLayoutEngine(
+            rect=(0, below, 1, 1 - below), w_pad=0.04, h_pad=0.04, wspace=0.04, hspace=0.02
+        )
+        return Figure(figsize=(FIGURE_WIDTH, self.height), layout=engine)
+
+    def draw(self, figure: Figure) -> None:
+        """Put legend and caption into their room."""
+        if self.labels:
+            self._draw_legend(figure)
+        figure.text(
+            0.02,
+            self.caption_inches / self.height,
+            self.caption,
+            va="top",
+            ha="left",
+            size=7,
+            color="#333333",
+            gid="caption",
+        )
+
+    def _draw_legend(self, figure: Figure) -> None:
+        styles = [run_style(position) for position in range(len(self.labels))]
+        handles = [
+            Line2D([], [], color=style.color, marker=style.marker, markersize=4.5, linewidth=1.4)
+            for style in styles
+        ]
+        # A label that begins with "_" is how matplotlib hides an entry; a run may be called so.
+        labels = [f" {label}" if label.startswith("_") else label for label in self.labels]
+        figure.legend(
+            handles,
+            labels,
+            loc="upper left",
+            bbox_to_anchor=(0.01, (self.caption_inches + self.legend_inches) / self.height),
+            borderaxespad=0.0,
+            borderpad=0.1,
+            labelspacing=0.25,
+            handlelength=2.2,
+        )

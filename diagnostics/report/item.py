@@ -1,0 +1,303 @@
+"""Pictures of one item: attention over the seconds of its video, and the frames that held most of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import matplotlib as mpl
+import numpy as np
+from einops import repeat
+from jaxtyping import Bool, Float, UInt8
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import ListedColormap, Normalize
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
+
+from diagnostics.report.curves import slot_cells
+from diagnostics.report.footer import Footer
+from diagnostics.report.style import FIGURE_WIDTH, clock, plain_text, run_style, styled, wrapped
+
+__all__ = [
+    "AttendedFrames",
+    "ItemAttention",
+    "contact_sheet",
+    "heat_overlay",
+    "item_attention_figure",
+]
+
+_EVIDENCE = "#009E73"
+_HEAT_MAP = "inferno"
+_HEAT_ALPHA = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class ItemAttention:
+    """One item's attention over time.
+
+    Attributes:
+        question, answer, target: the words asked, the option's letter given and the right one; None
+            where there is none.
+        correct: None where it cannot be said.
+        unit_share: share of the video's attention that each unit holds, heads pooled.
+        unit_seconds: true seconds of each unit's first slot; NaN for a synthetic one, which is not drawn.
+        duration: seconds of the video; NaN where unknown.
+        head_low, head_high: quartiles over heads of each unit's share.
+        control_share: `unit_share` under the position-only control.
+        evidence_windows: (start, end) seconds of what the question is about.
+        is_key: which units are keyframes.
+    """
+
+    item_id: str
+    question: str
+    answer: str | None
+    target: str | None
+    correct: bool | None
+    unit_share: Float[np.ndarray, " unit"]
+    unit_seconds: Float[np.ndarray, " unit"]
+    duration: float
+    head_low: Float[np.ndarray, " unit"] | None = None
+    head_high: Float[np.ndarray, " unit"] | None = None
+    control_share: Float[np.ndarray, " unit"] | None = None
+    evidence_windows: Sequence[tuple[float, float]] = ()
+    is_key: Bool[np.ndarray, " unit"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AttendedFrames:
+    """The most attended units of one item, most attended first.
+
+    Attributes:
+        item_id: for the title.
+        thumbnails: one picture a unit.
+        heat: attention of each patch of the unit, any unit of measure; NaN where unknown.
+        shares: share of the video's attention of each unit.
+        seconds: true seconds of each picture; NaN for a synthetic one.
+        evidence: which of them show evidence.
+    """
+
+    item_id: str
+    thumbnails: UInt8[np.ndarray, "frame height width 3"]
+    heat: Float[np.ndarray, "frame row col"]
+    shares: Float[np.ndarray, " frame"]
+    seconds: Float[np.ndarray, " frame"]
+    evidence: Bool[np.ndarray, " frame"]
+
+
+def item_attention_figure(item: ItemAttention) -> Figure:
+    """Attention of each unit over the seconds of the video, evidence shaded, keyframes as ticks.
+
+    Each unit fills the stretch of time nearer to it than to another. The y axis is the unit's share
+    of the video's attention; the dashed line is uniform attention.
+    """
+    edges, order = slot_cells(item.unit_seconds, item.duration)
+    color = run_style(0).color
+    with styled():
+        footer = Footer([], _item_caption(item, len(order)))
+        question = wrapped(item.question, 118, max_lines=4)
+        title_inches = 0.16 * (question.count("\n") + 1)
+        figure = footer.figure(panel_inches=2.5 + title_inches)
+        axes = figure.add_subplot()
+        for start, end in item.evidence_windows:
+            # A window of three seconds in two hours is thinner than a pixel: its edges are always drawn.
+            axes.axvspan(start, end, color=_EVIDENCE, alpha=0.2, linewidth=0)
+            axes.axvline((start + end) / 2, color=_EVIDENCE, linewidth=0.8, alpha=0.5)
+        keys = [Line2D([], [], color=color, label="heads pooled")]
+        if item.head_low is not None and item.head_high is not None:
+            axes.stairs(
+                item.head_high[order],
+                edges,
+                baseline=item.head_low[order],
+                fill=True,
+                color=color,
+                alpha=0.2,
+                linewidth=0,
+                gid="heads",
+            )
+            keys.append(Patch(color=color, alpha=0.2, label="quartiles of heads"))
+        if item.control_share is not None and np.isfinite(item.control_share).any():
+            axes.stairs(
+                item.control_share[order],
+                edges,
+                baseline=None,
+                color="#555555",
+                linestyle=":",
+                linewidth=1.1,
+                gid="control",
+            )
+            keys.append(Line2D([], [], color="#555555", linestyle=":", label="position only"))
+        axes.stairs(item.unit_share[order], edges, baseline=None, color=color, linewidth=1.3, gid="attention")
+        axes.axhline(1 / len(item.unit_share), color="#555555", linestyle="--", linewidth=0.8, gid="uniform")
+        keys.append(Line2D([], [], color="#555555", linestyle="--", linewidth=0.8, label="uniform"))
+        if item.evidence_windows:
+            keys.append(Patch(color=_EVIDENCE, alpha=0.35, label="evidence"))
+        if item.is_key is not None and item.is_key.any():
+            keys.append(_draw_keyframes(axes, item.unit_seconds[item.is_key]))
+        axes.set_title(question, fontweight="normal", fontsize=8, pad=20)
+        axes.set(xlabel="time in the video", ylabel="share of video attention", xlim=(0, edges[-1]))
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        _clock_axis(axes, float(edges[-1]))
+        axes.legend(
+            handles=keys,
+            loc="lower left",
+            bbox_to_anchor=(0.0, 1.0),
+            ncols=len(keys),
+            borderaxespad=0.2,
+            columnspacing=1.2,
+            handlelength=1.8,
+        )
+        footer.draw(figure)
+    return figure
+
+
+def contact_sheet(frames: AttendedFrames, columns: int = 4) -> Figure:
+    """The most attended frames, each beside itself with its patches' heat, on one scale.
+
+    Above: the picture as shown, its rank, time and share. Below: the same in grey under the heat.
+    Evidence has a green border and says so. An empty list gives a figure that says there is none.
+
+    Raises:
+        ValueError: arrays that disagree in the number of frames.
+    """
+    count = len(frames.thumbnails)
+    lengths = {len(part) for part in (frames.heat, frames.shares, frames.seconds, frames.evidence)}
+    if lengths != {count}:
+        raise ValueError(f"{count} thumbnails, but the other arrays have lengths {sorted(lengths)}")
+    finite = frames.heat[np.isfinite(frames.heat)]
+    largest = float(finite.max()) if finite.size and finite.max() > 0 else 1.0
+    columns = max(1, min(columns, count))
+    bands = -(-count // columns)
+    with styled():
+        footer = Footer([], _sheet_caption(frames))
+        height, width = frames.thumbnails.shape[1:3] if count else (1, 4)
+        # One column of a single portrait frame would otherwise be taller than a page.
+        cell = min((FIGURE_WIDTH - 0.75) / max(columns, 2), 2.6 * width / height)
+        figure = footer.figure(panel_inches=0.3 + bands * (2 * cell * height / width + 0.5))
+        if not isinstance(engine := figure.get_layout_engine(), ConstrainedLayoutEngine):
+            raise TypeError("a contact sheet needs constrained layout")
+        engine.set(wspace=0.0, hspace=0.0)
+        figure.suptitle(
+            wrapped(f"Most attended frames of {plain_text(frames.item_id)}", 90, max_lines=1),
+            x=0.02,
+            ha="left",
+            fontsize=9,
+            fontweight="bold",
+        )
+        axes = figure.subplots(2 * max(bands, 1), columns, squeeze=False)
+        for place in axes.flat:
+            place.set_axis_off()
+        for index in range(count):
+            row, column = divmod(index, columns)
+            overlay = heat_overlay(frames.thumbnails[index], frames.heat[index], largest)
+            _draw_picture(axes[2 * row, column], frames.thumbnails[index], bool(frames.evidence[index]))
+            _draw_picture(axes[2 * row + 1, column], overlay, bool(frames.evidence[index]))
+            axes[2 * row, column].set_title(
+                _frame_title(frames, index), fontsize=7.5, fontweight="normal", pad=3
+            )
+        if count:
+            # The bar is tinted over mid grey, as the pictures are over theirs, so that its colours occur in them.
+            over_grey = (
+                _HEAT_ALPHA * mpl.colormaps[_HEAT_MAP](np.arange(256))[:, :3] + (1 - _HEAT_ALPHA) * 0.5
+            )
+            scale = ScalarMappable(Normalize(0.0, largest), ListedColormap(over_grey))
+            bar = figure.colorbar(scale, ax=axes, fraction=0.03, pad=0.01, aspect=30, shrink=0.9)
+            bar.set_label("attention of a patch (share of the video's)")
+            bar.ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+            bar.locator = MaxNLocator(5)
+        footer.draw(figure)
+    return figure
+
+
+def heat_overlay(
+    picture: UInt8[np.ndarray, "height width 3"], heat: Float[np.ndarray, "row col"], largest: float
+) -> UInt8[np.ndarray, "height width 3"]:
+    """`picture` in grey, tinted by `heat` from 0 to `largest`; each patch fills its own rectangle.
+
+    Nearest-neighbour: pixel (y, x) takes patch (y * rows // height, x * cols // width). Patches that
+    are NaN stay grey.
+    """
+    height, width = picture.shape[:2]
+    rows, cols = heat.shape
+    at_pixel = heat[np.arange(height)[:, None] * rows // height, np.arange(width)[None, :] * cols // width]
+    grey = repeat(picture @ np.array([0.2126, 0.7152, 0.0722]), "height width -> height width 3")
+    tint = 255.0 * mpl.colormaps[_HEAT_MAP](np.clip(np.nan_to_num(at_pixel) / largest, 0, 1))[..., :3]
+    alpha = np.where(np.isfinite(at_pixel), _HEAT_ALPHA, 0.0)[..., None]
+    return np.rint(grey * (1 - alpha) + tint * alpha).astype(np.uint8)
+
+
+def _draw_picture(axes: Axes, picture: np.ndarray, evidence: bool) -> None:
+    axes.set_axis_on()
+    axes.imshow(picture, interpolation="nearest", aspect="equal")
+    axes.set(xticks=[], yticks=[])
+    axes.grid(visible=False)
+    for spine in axes.spines.values():
+        spine.set_visible(evidence)
+        spine.set(color=_EVIDENCE, linewidth=2.5)
+
+
+def _frame_title(frames: AttendedFrames, index: int) -> str:
+    share = frames.shares[index]
+    told = f"{share:.1%}" if np.isfinite(share) else "no share"
+    first = f"#{index + 1}   {clock(float(frames.seconds[index]))}   {told}"
+    return f"{first}\nevidence" if frames.evidence[index] else first
+
+
+def _draw_keyframes(axes: Axes, seconds: np.ndarray) -> Line2D:
+    """Ticks along the bottom at the keyframes; returns their key."""
+    (line,) = axes.plot(
+        seconds,
+        np.zeros(len(seconds)),
+        linestyle="none",
+        marker="|",
+        markersize=7,
+        color="black",
+        transform=axes.get_xaxis_transform(),
+        clip_on=False,
+        gid="keyframes",
+        label="keyframe",
+    )
+    return line
+
+
+def _clock_axis(axes: Axes, duration: float) -> None:
+    """Ticks at round clock times."""
+    steps = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 36000)
+    step = next((step for step in steps if duration / step <= 8), None)
+    if step is None or duration < 2:
+        axes.set_xlabel("time in the video (s)")
+        return
+    axes.set_xticks(np.arange(0, duration + 1e-9, step))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda seconds, _: clock(seconds)))
+    axes.set_xlabel(f"time in the video ({'h:mm:ss' if duration >= 3600 else 'mm:ss'})")
+
+
+def _item_caption(item: ItemAttention, n_drawn: int) -> str:
+    verdict = {True: "correct", False: "wrong", None: "not scored"}[item.correct]
+    parts = [
+        f"Item {plain_text(item.item_id)}.",
+        f"Answer {plain_text(item.answer) if item.answer else 'none'}, "
+        f"target {plain_text(item.target) if item.target else 'none'}: {verdict}.",
+        f"{len(item.unit_share)} units.",
+    ]
+    if n_drawn < len(item.unit_share):
+        parts.append(f"{len(item.unit_share) - n_drawn} units have no time or share one and are not drawn.")
+    if not item.evidence_windows:
+        parts.append("No evidence window is known.")
+    return " ".join(parts)
+
+
+def _sheet_caption(frames: AttendedFrames) -> str:
+    if not len(frames.thumbnails):
+        return "No frame to show."
+    parts = [
+        "Each title: rank among the units, time, share of the video's attention. "
+        "Below each picture: the same in grey under the attention of its patches, one scale for all."
+    ]
+    if frames.evidence.any():
+        parts.append("Green border: evidence.")
+    return " ".join(parts)

@@ -1,0 +1,151 @@
+"""One look for every figure: palette, sizes, plain text, and files that come out the same twice.
+
+Figures are `matplotlib.figure.Figure` objects made inside `styled()`; no pyplot state is touched,
+so a recipe may draw from any thread that draws alone. Text is never parsed as mathematics: a
+question that holds `$` is shown with its `$`.
+"""
+
+from __future__ import annotations
+
+import textwrap
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+
+__all__ = [
+    "FIGURE_WIDTH",
+    "LINE_INCHES",
+    "MAX_RUNS",
+    "RunStyle",
+    "clock",
+    "plain_text",
+    "run_style",
+    "save_figure",
+    "styled",
+    "wrapped",
+]
+
+FIGURE_WIDTH = 7.0
+"""Inches: the width of a two-column page, so that 8 pt in the figure is 8 pt in print."""
+
+_FONT_POINTS = 8.0
+
+LINE_INCHES = _FONT_POINTS * 1.35 / 72
+"""Height of one line of text, for reserving room below the panels."""
+
+_STYLE = {
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.labelsize": _FONT_POINTS,
+    "axes.linewidth": 0.6,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 9.0,
+    "axes.titleweight": "bold",
+    "figure.dpi": 200,
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": _FONT_POINTS,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.5,
+    "legend.fontsize": _FONT_POINTS,
+    "legend.frameon": False,
+    "lines.linewidth": 1.4,
+    "pdf.fonttype": 42,
+    "savefig.dpi": 200,
+    "svg.fonttype": "none",
+    "text.parse_math": False,
+    "text.usetex": False,
+    "xtick.labelsize": 7.5,
+    "ytick.labelsize": 7.5,
+}
+
+
+class RunStyle(NamedTuple):
+    """How one run is drawn; the marker repeats what the colour says."""
+
+    color: str
+    marker: str
+
+
+# Okabe & Ito, "Color Universal Design" (2008), without its yellow, which is too pale for lines on white.
+_RUN_STYLES = (
+    RunStyle("#0072B2", "o"),
+    RunStyle("#D55E00", "s"),
+    RunStyle("#009E73", "^"),
+    RunStyle("#CC79A7", "D"),
+    RunStyle("#E69F00", "v"),
+    RunStyle("#56B4E9", "P"),
+    RunStyle("#000000", "X"),
+)
+
+MAX_RUNS = len(_RUN_STYLES)
+"""How many runs one figure can tell apart."""
+
+
+def run_style(position: int) -> RunStyle:
+    """Colour and marker of the run at `position`, below `MAX_RUNS`."""
+    return _RUN_STYLES[position]
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Matplotlib's settings for everything created or saved inside the block."""
+    with mpl.rc_context():
+        # The person's own matplotlibrc must not change published figures: begin from the defaults.
+        mpl.rcdefaults()
+        mpl.rcParams.update(_STYLE)
+        yield
+
+
+def plain_text(text: str) -> str:
+    """`text` on one line, without control and formatting characters; empty text becomes "(empty)"."""
+    kept = (" " if unicodedata.category(c)[0] == "Z" or c in "\t\n\r\v\f" else c for c in text)
+    visible = "".join(c for c in kept if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co"))
+    return " ".join(visible.split()) or "(empty)"
+
+
+def wrapped(text: str, width: int, max_lines: int | None = None) -> str:
+    """`plain_text` in lines of at most `width` characters, cut with an ellipsis after `max_lines`."""
+    lines = textwrap.wrap(plain_text(text), width, max_lines=max_lines, placeholder=" …")
+    return "\n".join(lines)
+
+
+def clock(seconds: float) -> str:
+    """Time as `mm:ss`, or `h:mm:ss` from one hour on; "no time" where it is undefined."""
+    if not seconds >= 0:
+        return "no time"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes:02}:{rest:02}"
+
+
+def save_figure(figure: Figure, path_stem: str | Path) -> list[Path]:
+    """Write `figure` as `<path_stem>.png` (200 dpi) and `<path_stem>.pdf` (fonts embedded as text).
+
+    No date, version or random number goes into the files: the same figure gives the same bytes.
+    Each file appears whole or not at all.
+
+    Returns:
+        The two paths, PNG first. Missing folders are made.
+    """
+    stem = Path(path_stem)
+    stem.parent.mkdir(parents=True, exist_ok=True)
+    no_origin = {
+        "png": {"Software": None},
+        "pdf": {"Creator": None, "Producer": None, "CreationDate": None},
+    }
+    written = []
+    for suffix, metadata in no_origin.items():
+        path = stem.parent / f"{stem.name}.{suffix}"
+        unfinished = stem.parent / f".{stem.name}.{suffix}.tmp"
+        with styled():
+            figure.savefig(unfinished, format=suffix, metadata=metadata)
+        written.append(unfinished.replace(path))
+    return written

@@ -1,0 +1,125 @@
+"""One run, from the composed configuration to the last line on the screen.
+
+`task` is what Hydra and its launchers call. It lives here, not in `__main__`, because a launcher
+pickles it into other processes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from diagnostics.errors import DiagnosticsError, RunError
+from diagnostics.threads import prepare_environment
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
+    from rich.console import Console
+
+    from diagnostics.config import RunConfig
+    from diagnostics.data.items import Item
+    from diagnostics.store.summary import Summary
+
+__all__ = ["execute", "task"]
+
+_NOTHING_MEASURED = 1
+_CANNOT_RUN = 2
+
+
+def task(composed: DictConfig) -> None:
+    """Run the experiment of a composed configuration.
+
+    Exits with 2 where the run cannot start and with 1 where every item failed. Under `-m` both are
+    raised instead, so that the launcher marks the job failed and goes on with the others.
+    """
+    prepare_environment()
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+    from omegaconf import OmegaConf
+    from rich.console import Console
+
+    multirun = HydraConfig.get().mode == RunMode.MULTIRUN
+    values: Any = OmegaConf.to_container(composed, resolve=True)
+    console = Console()
+    try:
+        from diagnostics.config import run_config
+
+        summary = execute(run_config(values), multirun=multirun, console=console)
+    except DiagnosticsError as error:
+        if multirun:
+            raise
+        Console(stderr=True).print(f"[bold red]error:[/] {_escaped(error)}")
+        sys.exit(_CANNOT_RUN)
+    if summary.n_items and summary.n_failed == summary.n_items:
+        message = f"All {summary.n_items} items failed; the first errors are above and in summary.json."
+        if multirun:
+            raise RunError(message, remedy="See the table of errors.")
+        Console(stderr=True).print(f"[bold red]error:[/] {message}")
+        sys.exit(_NOTHING_MEASURED)
+
+
+def execute(config: RunConfig, *, multirun: bool, console: Console) -> Summary:
+    """Load the items, open the run folder, run the experiment, and show what came out.
+
+    Raises:
+        RunError: the configuration is wrong, or the folder holds another run or is being written.
+        DataFileError: the data set cannot be read.
+    """
+    from diagnostics.data import load_items
+    from diagnostics.data.subset import choose
+    from diagnostics.experiments import load_experiment
+    from diagnostics.experiments.context import Context
+    from diagnostics.report.closing import print_closing
+    from diagnostics.store.run_folder import RunFolder
+    from diagnostics.strict import from_mapping
+    from diagnostics.video.sampling import load_sampler
+
+    experiment = load_experiment(config.experiment)
+    parameters = from_mapping(experiment.Config, config.exp, "exp")
+    sampler = load_sampler(config.sampling.rule)
+    sampling = from_mapping(sampler.Config, config.sampling.parameters, "sampling")
+    with console.status(f"Loading the items of {config.data.name}"):
+        loaded = load_items(config.data.loader, config.data.parameters)
+        items = choose(loaded.items, config.data.subset)
+    path = config.folder(multirun=multirun)
+    with RunFolder.open(path, config.resolved, config.hash) as folder:
+        console.print(_header(config, items, len(loaded.rejected), str(path)))
+        context = Context(
+            config=config,
+            items=by_video(items),
+            rejected=loaded.rejected,
+            sampler=sampler,
+            sampling=sampling,
+            folder=folder,
+            console=console,
+        )
+        outcome = experiment.run(context, parameters)
+        print_closing(console, outcome.summary, outcome.paths)
+    return outcome.summary
+
+
+def by_video(items: Sequence[Item]) -> list[Item]:
+    """Items grouped by video, videos and items in the order of their first appearance."""
+    groups: dict[str, list[Item]] = {}
+    for item in items:
+        groups.setdefault(item.video_id, []).append(item)
+    return [item for group in groups.values() for item in group]
+
+
+def _header(config: RunConfig, items: Sequence[Item], rejected: int, path: str) -> str:
+    from rich.markup import escape
+
+    videos = len({item.video_id for item in items})
+    refused = f", {rejected} refused" if rejected else ""
+    return (
+        f"[bold]{escape(config.experiment)}[/]  model [cyan]{escape(config.model.name)}[/]  data "
+        f"[cyan]{escape(config.data.name)}[/] ({len(items)} questions, {videos} videos{refused})\n"
+        f"writing to {escape(path)}"
+    )
+
+
+def _escaped(error: Exception) -> str:
+    from rich.markup import escape
+
+    return escape(str(error))

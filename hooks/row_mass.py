@@ -1,0 +1,277 @@
+"""From a layer's queries and keys to attention mass per unit and token, for a few query rows.
+
+Only the asked-for rows of the attention matrix are ever formed, in float32, one key/value head's
+group of query heads at a time, and they are reduced at once. Peak extra memory is
+`group * rows * keys * 4` bytes for the scores (rows in chunks of `ROW_CHUNK`), linear in the keys.
+
+Legend: g query heads that share a key/value head, r rows, d head dimension, k keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import numpy as np
+import torch
+from einops import rearrange, reduce
+from jaxtyping import Float, Int, Shaped
+from torch import Tensor
+
+from hooks.errors import CaptureError
+from hooks.token_map import TokenMap
+
+__all__ = ["GENERATED", "ROW_CHUNK", "LayerMass", "RowPlan"]
+
+GENERATED = "generated"
+"""The role of query rows past the prompt: tokens that were generated and fed back."""
+
+ROW_CHUNK = 128
+"""Rows whose scores are held at once: bounds memory when thousands of rows are asked for."""
+
+
+@dataclass(frozen=True, eq=False)
+class RowPlan:
+    """Which rows of one sequence are wanted, and how keys are binned. Same for all layers.
+
+    Attributes:
+        length: prompt length, padding included.
+        roles: names, `GENERATED` last where decode steps are wanted.
+        positions: wanted prompt positions, ascending, once each.
+        weights: a row's share in each role's mean, [role, row].
+        visual: positions of visual tokens.
+        segments: (first token, units, tokens a unit) for runs of units of equal size, on the token axis.
+        n_units: number of units.
+        keep_rows, token_mass, value_weighted: what is asked for beside mass per role and unit.
+    """
+
+    length: int
+    roles: tuple[str, ...]
+    positions: Int[np.ndarray, " row"]
+    weights: Float[Tensor, "role row"]
+    visual: Int[Tensor, " token"]
+    segments: tuple[tuple[int, int, int], ...]
+    n_units: int
+    keep_rows: bool
+    token_mass: bool
+    value_weighted: bool
+    _placed: dict[torch.device, tuple[Tensor, Tensor]] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        tokens: TokenMap,
+        roles: Mapping[str, Int[np.ndarray, " row"]],
+        *,
+        generated: bool,
+        keep_rows: bool,
+        token_mass: bool,
+        value_weighted: bool,
+    ) -> RowPlan:
+        """Plan the rows of one sequence.
+
+        Raises:
+            CaptureError: a role is empty, or a position lies outside the prompt.
+        """
+        for name, wanted in roles.items():
+            if len(wanted) == 0:
+                raise CaptureError(f"Role {name!r} has no rows.", remedy="Leave it out, or give positions.")
+            if wanted.min() < 0 or wanted.max() >= len(tokens):
+                raise CaptureError(
+                    f"Role {name!r} asks for rows {wanted.min()} to {wanted.max()} of a prompt of {len(tokens)}.",
+                    remedy="Positions count from 0 within the padded prompt.",
+                )
+        positions = np.unique(np.concatenate([*roles.values(), np.empty(0, dtype=np.int64)]))
+        names = (*roles, GENERATED) if generated else tuple(roles)
+        weights = torch.zeros(len(names), len(positions))
+        for index, wanted in enumerate(roles.values()):
+            unique = np.unique(wanted)
+            weights[index, np.searchsorted(positions, unique)] = 1.0 / len(unique)
+        return cls(
+            length=len(tokens),
+            roles=names,
+            positions=positions.astype(np.int64),
+            weights=weights,
+            visual=torch.from_numpy(tokens.visual),
+            segments=_segments(tokens),
+            n_units=tokens.n_units,
+            keep_rows=keep_rows,
+            token_mass=token_mass,
+            value_weighted=value_weighted,
+        )
+
+    def placed(self, device: torch.device) -> tuple[Int[Tensor, " token"], Float[Tensor, " key"]]:
+        """Visual positions and the indicator of all other prompt positions, on a layer's device."""
+        if device not in self._placed:
+            visual = self.visual.to(device)
+            other = torch.ones(self.length, device=device)
+            other[visual] = 0.0
+            self._placed[device] = visual, other
+        return self._placed[device]
+
+
+def _segments(tokens: TokenMap) -> tuple[tuple[int, int, int], ...]:
+    segments, first = [], 0
+    for size, run in groupby(tokens.tokens_per_unit.tolist()):
+        units = len(list(run))
+        segments.append((first, units, size))
+        first += units * size
+    return tuple(segments)
+
+
+class LayerMass:
+    """What one layer's rows of one sequence have added up to so far."""
+
+    def __init__(self, plan: RowPlan, heads: int, device: torch.device) -> None:
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(*shape, device=device)
+
+        roles = len(plan.roles)
+        self.plan = plan
+        self.seen = np.zeros(len(plan.positions), dtype=bool)
+        self.decoded: list[int] = []
+        self.units = zeros(heads, roles, plan.n_units)
+        self.rest = zeros(heads, roles)
+        self.tokens = zeros(roles, len(plan.visual)) if plan.token_mass else None
+        self.value_units = zeros(heads, roles, plan.n_units) if plan.value_weighted else None
+        self.value_rest = zeros(heads, roles) if plan.value_weighted else None
+        self.kept: list[tuple[Tensor, Tensor]] = []
+
+    def add_prompt_rows(
+        self, offset: int, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scaling: float
+    ) -> None:
+        """Add the wanted rows among the queries at prompt positions `offset` and after.
+
+        Raises:
+            CaptureError: a row was seen before: a second forward within one capture.
+        """
+        positions = self.plan.positions
+        start, end = np.searchsorted(positions, [offset, offset + q.shape[1]])
+        if self.seen[start:end].any():
+            raise CaptureError(
+                f"Row {positions[start:end][self.seen[start:end]][0]} passed twice in one capture.",
+                remedy="Open a new hooks.attention_rows for each forward.",
+            )
+        for first in range(start, end, ROW_CHUNK):
+            last = min(end, first + ROW_CHUNK)
+            rows = torch.from_numpy(positions[first:last] - offset).to(q.device)
+            self._add(rows, self.plan.weights[:, first:last].to(q.device), q, k, v, mask, scaling)
+        self.seen[start:end] = True
+
+    def add_generated_rows(
+        self, offset: int, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scaling: float
+    ) -> None:
+        """Add queries past the prompt to the sum of the generated role."""
+        rows = torch.arange(q.shape[1], device=q.device)
+        weights = torch.zeros(len(self.plan.roles), len(rows), device=q.device)
+        weights[-1] = 1.0
+        self._add(rows, weights, q, k, v, mask, scaling)
+        self.decoded += range(offset, offset + len(rows))
+
+    def _add(
+        self,
+        rows: Int[Tensor, " r"],
+        weights: Float[Tensor, "role r"],
+        q: Shaped[Tensor, "head query d"],
+        k: Shaped[Tensor, "kv_head k d"],
+        v: Shaped[Tensor, "kv_head k d"],
+        mask: Shaped[Tensor, "mask_head query k"] | None,
+        scaling: float,
+    ) -> None:
+        heads, n_keys = q.shape[0], k.shape[1]
+        group = heads // k.shape[0]
+        visual, other = self.plan.placed(q.device)
+        other = torch.nn.functional.pad(other[:n_keys], (0, n_keys - min(n_keys, len(other))), value=1.0)
+        if n_keys < len(self.plan.visual) or (len(visual) and n_keys <= int(self.plan.visual[-1])):
+            visual = visual[: int((self.plan.visual < n_keys).sum())]
+        wanted = q.index_select(1, rows).float().mul_(scaling)
+        blocked = _blocked(rows, q.shape[1], n_keys)
+        kept = []
+        for index in range(k.shape[0]):
+            here = slice(index * group, (index + 1) * group)
+            scores = rearrange(wanted[here], "g r d -> (g r) d") @ k[index].float().T
+            scores = rearrange(scores, "(g r) k -> g r k", g=group)
+            _mask_(scores, rows, mask, here, blocked)
+            scores.sub_(scores.amax(dim=-1, keepdim=True)).exp_()
+            norm = reduce(scores, "g r k -> g 1 r", "sum")
+            mean = torch.bmm(weights / norm, scores)  # softmax's division and the mean over rows in one
+            self._reduce(mean, here, visual, other, heads)
+            if self.value_units is not None and self.value_rest is not None:
+                length = torch.linalg.vector_norm(v[index].float(), dim=-1)
+                weighted = mean * length
+                self.value_units[here] += self._per_unit(weighted.index_select(-1, visual))
+                self.value_rest[here] += weighted @ other
+            if self.plan.keep_rows:
+                kept.append(self._rows(scores, norm, visual, other))
+        if kept:
+            self.kept.append((torch.cat([u for u, _ in kept]), torch.cat([r for _, r in kept])))
+
+    def _reduce(self, mean: Tensor, here: slice, visual: Tensor, other: Tensor, heads: int) -> None:
+        """Bin the rows' mean, [g, role, k]. What is not video is summed by itself, so that units and
+        rest adding up to 1 is a check and not a definition."""
+        per_token = mean.index_select(-1, visual)
+        self.units[here] += self._per_unit(per_token)
+        self.rest[here] += mean @ other
+        if self.tokens is not None:
+            self.tokens[:, : per_token.shape[-1]] += per_token.sum(dim=0) / heads
+
+    def _rows(self, scores: Tensor, norm: Tensor, visual: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+        """Mass per row, [g, r, unit], and what is not video, [g, r]; a few rows at a time to save memory."""
+        norm = rearrange(norm, "g 1 r -> g r")
+        units = [
+            self._per_unit(part.index_select(-1, visual))
+            for part in scores.split(max(1, scores.shape[1] // 8), dim=1)
+        ]
+        return torch.cat(units, dim=1) / norm[..., None], (scores @ other) / norm
+
+    def _per_unit(self, per_token: Float[Tensor, "*axes token"]) -> Float[Tensor, "*axes unit"]:
+        """Sum of each unit's tokens. Units are contiguous, so runs of equal size are one reshape."""
+        missing = len(self.plan.visual) - per_token.shape[-1]
+        if missing:
+            per_token = torch.nn.functional.pad(per_token, (0, missing))
+        sums = [
+            reduce(
+                per_token[..., first : first + units * size],
+                "... (unit token) -> ... unit",
+                "sum",
+                unit=units,
+            )
+            for first, units, size in self.plan.segments
+        ]
+        if not sums:
+            return per_token.new_zeros(*per_token.shape[:-1], 0)
+        return torch.cat(sums, dim=-1) if len(sums) > 1 else sums[0]
+
+
+def _blocked(rows: Int[Tensor, " r"], n_queries: int, n_keys: int) -> tuple[int, Tensor] | None:
+    """Keys a row may not see where there is no mask, as (first column, [r, columns]); None for none.
+
+    The delegate's own rule: one query sees every key; several see the keys up to their own index
+    (keys past the queries are empty places of a static cache).
+    """
+    if n_queries == 1:
+        return None
+    first = int(rows.min()) + 1
+    columns = torch.arange(first, n_keys, device=rows.device)
+    return first, columns[None, :] > rows[:, None]
+
+
+def _mask_(
+    scores: Float[Tensor, "g r k"],
+    rows: Int[Tensor, " r"],
+    mask: Tensor | None,
+    here: slice,
+    blocked: tuple[int, Tensor] | None,
+) -> None:
+    """Forbid, in place, what the layer forbids: the given mask (boolean or additive), else causality."""
+    if mask is None:
+        if blocked is not None:
+            scores[..., blocked[0] :].masked_fill_(blocked[1], float("-inf"))
+        return
+    own = mask if mask.shape[0] == 1 else mask[here]
+    own = own.index_select(1, rows)[..., : scores.shape[-1]]
+    if own.dtype == torch.bool:
+        scores.masked_fill_(~own, float("-inf"))
+    else:
+        scores.add_(own.float())
