@@ -76,7 +76,8 @@ def rewrite_overrides(arguments: Sequence[str]) -> list[str]:
 
     Plain values (`exp.key_fraction=0.5`, `out=DIR`) are made forced additions, so that a misspelt key
     reaches our strict conversion, which names the near match; Hydra's own message does not. `exp=` gets
-    its plus sign. Unknown options of known groups are refused here, for the same reason.
+    its plus sign. Unknown options of known groups are refused here, for the same reason. `out` moves what
+    Hydra writes about a multirun along with the runs.
 
     Raises:
         ConfigError: a group has no such option, or the experiment is given twice.
@@ -96,6 +97,8 @@ def rewrite_overrides(arguments: Sequence[str]) -> list[str]:
             rewritten.append(f"++{argument}")
         else:
             rewritten.append(argument)
+        if bare == "out":
+            rewritten.append(f"hydra.sweep.dir={value}/.multirun")
     return rewritten
 
 

@@ -16,13 +16,21 @@ from pydantic.dataclasses import dataclass
 from diagnostics.data.subset import SubsetConfig
 from diagnostics.errors import ConfigError
 from diagnostics.models.config import BackendConfig, ModelConfig
-from diagnostics.store.run_folder import config_hash
+from diagnostics.store.canonical import config_hash
 from diagnostics.strict import STRICT, from_mapping, near_match
 
 __all__ = ["NOT_RESULTS", "DataConfig", "ReadingConfig", "RunConfig", "SamplingConfig", "run_config"]
 
 NOT_RESULTS = frozenset(
-    {"out", "threads", "reading.timeout_seconds", "reading.workers", "model.device", "model.device_map", "data.cache"}
+    {
+        "out",
+        "threads",
+        "reading.timeout_seconds",
+        "reading.workers",
+        "model.device",
+        "model.device_map",
+        "data.cache",
+    }
 )
 """Keys that cannot change results: they take no part in the configuration's hash."""
 

@@ -36,6 +36,7 @@ __all__ = [
     "PromptTooLongError",
     "ReaderCrashError",
     "ReaderTimeoutError",
+    "RecordError",
     "RunError",
     "TooFewOptionsError",
     "TruncatedVideoError",
@@ -114,6 +115,10 @@ class EvidenceOutsideVideoError(ItemError):
 
 class PathLeavesRootError(ItemError):
     """A path in a data file points outside the data set's root."""
+
+
+class RecordError(ItemError):
+    """A record of a data file is not written as its format says: bad JSON, a missing or misspelt key."""
 
 
 class DataFileError(DiagnosticsError):

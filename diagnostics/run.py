@@ -51,8 +51,8 @@ def task(composed: DictConfig) -> None:
             raise
         Console(stderr=True).print(f"[bold red]error:[/] {_escaped(error)}")
         sys.exit(_CANNOT_RUN)
-    if summary.n_items and summary.n_failed == summary.n_items:
-        message = f"All {summary.n_items} items failed; the first errors are above and in summary.json."
+    if summary.all_failed:
+        message = f"None of the {summary.n_pairs} items could be measured; summary.json has the errors."
         if multirun:
             raise RunError(message, remedy="See the table of errors.")
         Console(stderr=True).print(f"[bold red]error:[/] {message}")
@@ -66,11 +66,13 @@ def execute(config: RunConfig, *, multirun: bool, console: Console) -> Summary:
         RunError: the configuration is wrong, or the folder holds another run or is being written.
         DataFileError: the data set cannot be read.
     """
+    from diagnostics.config import NOT_RESULTS
     from diagnostics.data import load_items
-    from diagnostics.data.subset import choose
+    from diagnostics.data.subset import select_subset
     from diagnostics.experiments import load_experiment
     from diagnostics.experiments.context import Context
-    from diagnostics.report.closing import print_closing
+    from diagnostics.report.closing import closing_table, count_failures, errors_table, paths_list
+    from diagnostics.store.canonical import plain
     from diagnostics.store.run_folder import RunFolder
     from diagnostics.strict import from_mapping
     from diagnostics.video.sampling import load_sampler
@@ -81,9 +83,12 @@ def execute(config: RunConfig, *, multirun: bool, console: Console) -> Summary:
     sampling = from_mapping(sampler.Config, config.sampling.parameters, "sampling")
     with console.status(f"Loading the items of {config.data.name}"):
         loaded = load_items(config.data.loader, config.data.parameters)
-        items = choose(loaded.items, config.data.subset)
+        rejected_ids = [error.item_id for error in loaded.rejected if error.item_id]
+        items = select_subset(loaded.items, config.data.subset, rejected_ids=rejected_ids)
     path = config.folder(multirun=multirun)
-    with RunFolder.open(path, config.resolved, config.hash) as folder:
+    with RunFolder.open(
+        path, config.resolved, config.hash, experiment=config.experiment, ignore=NOT_RESULTS
+    ) as folder:
         console.print(_header(config, items, len(loaded.rejected), str(path)))
         context = Context(
             config=config,
@@ -95,7 +100,10 @@ def execute(config: RunConfig, *, multirun: bool, console: Console) -> Summary:
             console=console,
         )
         outcome = experiment.run(context, parameters)
-        print_closing(console, outcome.summary, outcome.paths)
+        console.print(closing_table(plain(outcome.summary), outcome.headline))
+        if (failures := errors_table(count_failures(folder.records()))) is not None:
+            console.print(failures)
+        console.print(paths_list({"run folder": path, **outcome.paths}))
     return outcome.summary
 
 

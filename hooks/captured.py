@@ -67,7 +67,7 @@ class Captured:
         return self._of_role(self._read().rest, role, axis=2)
 
     def token_mass(self, role: str | None = None) -> Float[np.ndarray, "layer role token"]:
-        """Attention to each visual token, mean over heads, [layer, role, token]; [layer, token] for one role."""
+        """Attention to each visual token, mean over heads, [layer, role, token] or [layer, token]."""
         return self._of_role(self._asked("tokens", "token_mass"), role, axis=1)
 
     def value_mass(self, role: str | None = None) -> Float[np.ndarray, "layer head role unit"]:
@@ -111,7 +111,9 @@ class Captured:
         if role is None:
             return array
         if role not in self.roles:
-            raise CaptureError(f"No role {role!r} was captured.", remedy=f"Captured: {', '.join(self.roles)}.")
+            raise CaptureError(
+                f"No role {role!r} was captured.", remedy=f"Captured: {', '.join(self.roles)}."
+            )
         return array.take(self.roles.index(role), axis=axis)
 
     def finish(self, layers: dict[int, LayerMass], *, check: bool) -> None:
@@ -159,8 +161,8 @@ class Captured:
             return np.stack([getattr(mass, name).detach().cpu().numpy() for mass in ordered])
 
         units, rest = stack("units"), stack("rest")
-        assert units is not None  # noqa: S101 - always captured; tells the type checker
-        assert rest is not None  # noqa: S101
+        assert units is not None
+        assert rest is not None
         kept = self._plan.keep_rows
 
         def rows(part: int) -> np.ndarray | None:
@@ -190,11 +192,12 @@ class Captured:
         if check and not self.max_row_sum_error <= _SUM_TOLERANCE:  # also where it is NaN
             layer, head, _ = np.unravel_index(np.argmax(np.nan_to_num(errors, nan=np.inf)), errors.shape)
             raise SelfCheckError(
-                f"Attention of layer {layer}, head {head} sums to 1 only within {self.max_row_sum_error:.3g}.",
+                f"Attention of layer {layer}, head {head} misses 1 by {self.max_row_sum_error:.3g}.",
                 remedy="A NaN means a row with every key masked, or overflow in the model's number type.",
             )
 
 
+@torch.inference_mode()  # the sums may be inference tensors, which nothing else may change in place
 def _average_generated(ordered: list[LayerMass], count: int) -> None:
     """Turn the generated role's sums into means; NaN where nothing was fed back: undefined is not zero."""
     for mass in ordered:

@@ -77,7 +77,8 @@ def lay_out(
     sources = _sources(family, model, inputs, row, vision_ids, n_frames)
     kind = np.where(padding[row], Kind.PADDING, Kind.TEXT).astype(np.int8)
     unit, place_row, place_col = (np.full(len(ids[row]), -1, dtype=np.int32) for _ in range(3))
-    grids, owners, slots, seconds, features = [], [], [], [], []
+    grids: list[tuple[int, int]] = []
+    owners, slots, seconds, features = [], [], [], []
     for number, source in enumerate(sources):
         units, rows, cols = source.grid
         size = rows * cols
@@ -167,8 +168,9 @@ def _sources(
         starts = np.cumsum(merged.prod(axis=1)) - merged.prod(axis=1)
         positions = np.flatnonzero((ids[row] == token) & ~padding[row])
         edges = np.cumsum(merged[first:after].prod(axis=1))[:-1]
+        parts = np.split(positions, edges) if after > first else []
         frames = _frames(n_frames, after - first) if kind is Kind.VIDEO else [1] * (after - first)
-        for number, part in zip(range(first, after), np.split(positions, edges), strict=True):
+        for number, part in zip(range(first, after), parts, strict=True):
             found.append(
                 _Source(
                     kind=kind,
@@ -266,7 +268,7 @@ def _mark_surroundings(
         name = f"unit {units[index]}" if apart else f"source {number}"
         if last - first + 1 != len(block):
             raise TokenMapError(
-                f"The {len(block)} tokens of {name} lie between positions {first} and {last}: not contiguous.",
+                f"The {len(block)} tokens of {name} are spread over positions {first} to {last}.",
                 remedy=_REPORT,
             )
         _mark_delimiter(layout, first - 1, ids.start, units[index], name)

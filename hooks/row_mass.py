@@ -79,7 +79,7 @@ class RowPlan:
                 raise CaptureError(f"Role {name!r} has no rows.", remedy="Leave it out, or give positions.")
             if wanted.min() < 0 or wanted.max() >= len(tokens):
                 raise CaptureError(
-                    f"Role {name!r} asks for rows {wanted.min()} to {wanted.max()} of a prompt of {len(tokens)}.",
+                    f"Role {name!r} asks for rows {wanted.min()} to {wanted.max()} of {len(tokens)}.",
                     remedy="Positions count from 0 within the padded prompt.",
                 )
         positions = np.unique(np.concatenate([*roles.values(), np.empty(0, dtype=np.int64)]))
@@ -183,38 +183,45 @@ class LayerMass:
         group = heads // k.shape[0]
         visual, other = self.plan.placed(q.device)
         other = torch.nn.functional.pad(other[:n_keys], (0, n_keys - min(n_keys, len(other))), value=1.0)
-        if n_keys < len(self.plan.visual) or (len(visual) and n_keys <= int(self.plan.visual[-1])):
+        if n_keys < self.plan.length:  # a chunk of the prompt: later tokens are not there yet
             visual = visual[: int((self.plan.visual < n_keys).sum())]
         wanted = q.index_select(1, rows).float().mul_(scaling)
         blocked = _blocked(rows, q.shape[1], n_keys)
         kept = []
         for index in range(k.shape[0]):
             here = slice(index * group, (index + 1) * group)
-            scores = rearrange(wanted[here], "g r d -> (g r) d") @ k[index].float().T
-            scores = rearrange(scores, "(g r) k -> g r k", g=group)
-            _mask_(scores, rows, mask, here, blocked)
-            scores.sub_(scores.amax(dim=-1, keepdim=True)).exp_()
-            norm = reduce(scores, "g r k -> g 1 r", "sum")
-            mean = torch.bmm(weights / norm, scores)  # softmax's division and the mean over rows in one
-            self._reduce(mean, here, visual, other, heads)
-            if self.value_units is not None and self.value_rest is not None:
-                length = torch.linalg.vector_norm(v[index].float(), dim=-1)
-                weighted = mean * length
-                self.value_units[here] += self._per_unit(weighted.index_select(-1, visual))
-                self.value_rest[here] += weighted @ other
+            norm, scores = _exponentials(wanted[here], k[index], rows, mask, here, blocked)
+            self._reduce(weights / norm, scores, v[index], here, visual, other)
             if self.plan.keep_rows:
                 kept.append(self._rows(scores, norm, visual, other))
+            del scores  # before the next group's are made
         if kept:
             self.kept.append((torch.cat([u for u, _ in kept]), torch.cat([r for _, r in kept])))
 
-    def _reduce(self, mean: Tensor, here: slice, visual: Tensor, other: Tensor, heads: int) -> None:
-        """Bin the rows' mean, [g, role, k]. What is not video is summed by itself, so that units and
-        rest adding up to 1 is a check and not a definition."""
+    def _reduce(
+        self,
+        weights: Float[Tensor, "g role r"],
+        scores: Float[Tensor, "g r k"],
+        values: Shaped[Tensor, "k d"],
+        here: slice,
+        visual: Int[Tensor, " token"],
+        other: Float[Tensor, " k"],
+    ) -> None:
+        """Bin the rows' mean; `weights` hold softmax's division and the mean over a role's rows in one.
+
+        What is not video is summed by itself, so that units and rest adding up to 1 is a check and not a
+        definition.
+        """
+        mean = torch.bmm(weights, scores)
         per_token = mean.index_select(-1, visual)
         self.units[here] += self._per_unit(per_token)
         self.rest[here] += mean @ other
         if self.tokens is not None:
-            self.tokens[:, : per_token.shape[-1]] += per_token.sum(dim=0) / heads
+            self.tokens[:, : per_token.shape[-1]] += per_token.sum(dim=0) / self.units.shape[0]
+        if self.value_units is not None and self.value_rest is not None:
+            weighted = mean * torch.linalg.vector_norm(values.float(), dim=-1)
+            self.value_units[here] += self._per_unit(weighted.index_select(-1, visual))
+            self.value_rest[here] += weighted @ other
 
     def _rows(self, scores: Tensor, norm: Tensor, visual: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
         """Mass per row, [g, r, unit], and what is not video, [g, r]; a few rows at a time to save memory."""
@@ -255,6 +262,21 @@ def _blocked(rows: Int[Tensor, " r"], n_queries: int, n_keys: int) -> tuple[int,
     first = int(rows.min()) + 1
     columns = torch.arange(first, n_keys, device=rows.device)
     return first, columns[None, :] > rows[:, None]
+
+
+def _exponentials(
+    q: Float[Tensor, "g r d"],
+    k: Shaped[Tensor, "k d"],
+    rows: Int[Tensor, " r"],
+    mask: Tensor | None,
+    here: slice,
+    blocked: tuple[int, Tensor] | None,
+) -> tuple[Float[Tensor, "g 1 r"], Float[Tensor, "g r k"]]:
+    """Softmax before its division: the sums, and the exponentials, made in place of the scores."""
+    scores = rearrange(rearrange(q, "g r d -> (g r) d") @ k.float().T, "(g r) k -> g r k", g=q.shape[0])
+    _mask_(scores, rows, mask, here, blocked)
+    scores.sub_(scores.amax(dim=-1, keepdim=True)).exp_()
+    return reduce(scores, "g r k -> g 1 r", "sum"), scores
 
 
 def _mask_(

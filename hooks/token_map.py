@@ -31,7 +31,7 @@ class TokenMap:
     Attributes:
         input_ids: the prompt's token ids, padding included.
         kind: `Kind` of each position.
-        unit: temporal unit of each visual token, and the unit a delimiter or time stands beside; -1 elsewhere.
+        unit: temporal unit of each visual token, and that a delimiter or time stands beside; -1 elsewhere.
         row, col: place of each visual token in its unit's grid of merged patches; -1 elsewhere.
         unit_grid: rows and columns of each unit.
         unit_source: which video or image of the prompt a unit belongs to, counted in prompt order.

@@ -95,23 +95,23 @@ def concentration(
     mass = checked_mass(unit_mass)
     shares = unit_shares(mass, tokens_per_unit=tokens_per_unit)
     n_units = shares.shape[-1]
-    defined = np.isfinite(shares).all(axis=-1)
+    defined = np.asarray(np.isfinite(shares).all(axis=-1))
 
     ranking = np.argsort(-shares, axis=-1, kind="stable")
     ranked = np.take_along_axis(shares, ranking, axis=-1)
     # Rounding may carry the last sum past one; a share cannot.
     cumulative = np.minimum(np.cumsum(ranked, axis=-1), 1.0)
-    nats = entr(shares).sum(axis=-1)
+    nats = np.asarray(entr(shares).sum(axis=-1))
     undefined_at_one = np.full_like(nats, np.nan)
     return Concentration(
         shares=shares,
         ranking=ranking,
         cumulative=cumulative,
         unit_fraction={a: _unit_fraction(cumulative, a, defined) for a in fractions},
-        entropy=nats / np.log(n_units) if n_units > 1 else undefined_at_one,
-        effective_units=np.exp(nats),
+        entropy=np.asarray(nats / np.log(n_units)) if n_units > 1 else undefined_at_one,
+        effective_units=np.asarray(np.exp(nats)),
         gini=_gini(ranked) if n_units > 1 else undefined_at_one,
-        visual_mass=attention_fraction(mass.sum(axis=-1), mass, rest_mass),
+        visual_mass=attention_fraction(np.asarray(mass.sum(axis=-1)), mass, rest_mass),
         defined=defined,
         n_units=n_units,
     )
@@ -152,4 +152,4 @@ def _gini(ranked: Float[np.ndarray, "*batch unit"]) -> Float[np.ndarray, "*batch
     """Gini of shares sorted downwards: the pairwise definition in one pass, since the order is known."""
     n_units = ranked.shape[-1]
     weights = n_units - 1 - 2.0 * np.arange(n_units)
-    return ranked @ weights / n_units
+    return np.asarray(ranked @ weights / n_units)

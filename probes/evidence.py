@@ -52,7 +52,7 @@ class EvidenceAlignment:
 
 
 def evidence_weights(
-    evidence: Bool[np.ndarray, "unit *slot"] | Float[np.ndarray, "unit *slot"],
+    evidence: Bool[np.ndarray, " unit *slot"] | Float[np.ndarray, " unit *slot"],
     *,
     fractional: bool = False,
     shown: Bool[np.ndarray, "unit slot"] | None = None,
@@ -79,13 +79,13 @@ def evidence_weights(
         raise ValueError(f"shown has shape {filled.shape}, evidence {weights.shape}")
     weights = np.where(filled, weights, 0.0)
     if not fractional:
-        return weights.any(axis=1).astype(np.float64)
-    return weights.sum(axis=1) / np.maximum(filled.sum(axis=1), 1)
+        return np.asarray(weights.any(axis=1), dtype=np.float64)
+    return np.asarray(weights.sum(axis=1) / np.maximum(filled.sum(axis=1), 1))
 
 
 def evidence_alignment(
     unit_mass: Float[np.ndarray, "*batch unit"],
-    evidence: Bool[np.ndarray, "unit *slot"] | Float[np.ndarray, "unit *slot"],
+    evidence: Bool[np.ndarray, " unit *slot"] | Float[np.ndarray, " unit *slot"],
     *,
     rest_mass: Float[np.ndarray, "*batch"] | None = None,
     tokens_per_unit: Int[np.ndarray, " unit"] | None = None,
@@ -103,8 +103,8 @@ def evidence_alignment(
         ValueError: mass that cannot be attention, or evidence of another number of units.
 
     Example:
-        >>> aligned = evidence_alignment(np.array([0.5, 0.1, 0.2, 0.2]), np.array([True, False, False, False]))
-        >>> float(aligned.lift)
+        >>> first = np.array([True, False, False, False])
+        >>> float(evidence_alignment(np.array([0.5, 0.1, 0.2, 0.2]), first).lift)
         2.0
     """
     mass = checked_mass(unit_mass)
@@ -118,8 +118,8 @@ def evidence_alignment(
     if amount == 0:
         return EvidenceAlignment(False, amount, n_units, undefined, undefined, undefined, undefined, 0)
 
-    share = shares @ weights
-    on_evidence = attention_fraction(mass @ weights, mass, rest_mass)
+    share = np.asarray(shares @ weights)
+    on_evidence = attention_fraction(np.asarray(mass @ weights), mass, rest_mass)
     on_evidence = np.where(np.isnan(share), np.nan, on_evidence)
     rest = n_units - amount
     if rest == 0:
@@ -135,7 +135,7 @@ def evidence_alignment(
         n_units=n_units,
         mass=on_evidence,
         share=share,
-        lift=share / (amount / n_units),
-        log_lift=np.log(odds) - np.log(amount / rest),
+        lift=np.asarray(share / (amount / n_units)),
+        log_lift=np.asarray(np.log(odds) - np.log(amount / rest)),
         n_unbounded=int(np.count_nonzero(~bounded & np.isfinite(share))),
     )

@@ -41,9 +41,7 @@ class TokenLayout:
             raise ValueError(f"{len(units)} tokens have a unit, {len(places)} a place")
         count = n_units if n_units is not None else int(units.max(initial=-1)) + 1
         if units.size and (units.min() < 0 or units.max() >= count):
-            raise ValueError(
-                f"unit indices run from {units.min()} to {units.max()}, there are {count} units"
-            )
+            raise ValueError(f"unit indices run from {units.min()} to {units.max()}, there are {count} units")
         order = np.lexsort((places[:, 1], places[:, 0], units))
         sorted_units, sorted_places = units[order], places[order]
         same = (np.diff(sorted_units) == 0) & (np.diff(sorted_places, axis=0) == 0).all(axis=1)

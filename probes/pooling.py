@@ -65,7 +65,7 @@ def pooled_and_per_head(
     rest_mass: Float[np.ndarray, "layer head"] | None = None,
     tokens_per_unit: Int[np.ndarray, " unit"] | None = None,
     fractions: Sequence[float] = FRACTIONS,
-    evidence: Bool[np.ndarray, "unit *slot"] | Float[np.ndarray, "unit *slot"] | None = None,
+    evidence: Bool[np.ndarray, " unit *slot"] | Float[np.ndarray, " unit *slot"] | None = None,
     fractional: bool = False,
     shown: Bool[np.ndarray, "unit slot"] | None = None,
 ) -> HeadSummary:
@@ -74,8 +74,8 @@ def pooled_and_per_head(
     Args:
         unit_mass: attention of one role's rows, summed over the tokens of each unit.
         layers, heads: which to take; all where None. The same heads are taken in every layer.
-        weighting: how heads are pooled. "mass" averages their attention, so that a head counts by what it gives
-            to the video; "equal" averages their shares. The divergence mixes them in the same way.
+        weighting: how heads are pooled. "mass" averages their attention, so that a head counts by what it
+            gives to the video; "equal" averages their shares. The divergence mixes them in the same way.
         rest_mass, tokens_per_unit, fractions: see `concentration`.
         evidence, fractional, shown: see `evidence_alignment`.
 
@@ -136,7 +136,7 @@ def _pool(
         nothing = np.full(mass.shape[-1], np.nan)
         return nothing, None if rest is None else np.array(np.nan)
     pooled = mass[present].mean(axis=0)
-    pooled_rest = None if rest is None else rest[present].mean()
+    pooled_rest = None if rest is None else np.asarray(rest[present].mean())
     if weighting == "equal" and each.defined.any():
         # Each defined head counts once: the mean of shares, brought back to the mean attention on the video
         # so that visual_mass is the same by both weightings.

@@ -9,12 +9,12 @@ ours, because a raw preference has innocent causes:
   among units at the same distance. With m(x) the mean similarity of x's stratum, the stratified preference is
   sum a(x) (c(x) - m(x)) / sum a(x): each stratum's own preference weighted by its attention. Raw minus
   stratified is what the distance alone explains. With every unit its own stratum nothing of time is left.
-- Both maps are smooth, so that far fewer than "tokens" of their values are independent. *Circular-shift nulls*
-  keep each map's own smoothness and break only their alignment. `time` turns attention along the units that
-  have a keyframe, places kept: it asks whether attention follows what changes at those moments, and a fixed
-  taste for static places lies inside it. `space` turns all attention maps by one common vector, moments kept:
-  it asks whether attention follows where things are, and the distance confound lies inside it. All shifts
-  are taken (by the correlation theorem), none sampled, so there is no seed.
+- Both maps are smooth, so far fewer of their values are independent than there are tokens. *Circular-shift
+  nulls* keep each map's own smoothness and break only their alignment. `time` turns attention along the units
+  that have a keyframe, places kept: it asks whether attention follows what changes at those moments, and a
+  fixed taste for static places lies inside it. `space` turns all attention maps by one common vector, moments
+  kept: it asks whether attention follows where things are, and the distance confound lies inside it. All
+  shifts are taken (by the correlation theorem), none sampled, so there is no seed.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class Stratum:
 class PatchRedundancy:
     """Redundancy of the patches outside keyframes and attention's preference for it.
 
-    Unless said otherwise over the `n_patches` patches that have a similarity, and attention as a share of theirs.
-    Every number is NaN where there are none or they get no attention.
+    Unless said otherwise over the `n_patches` patches that have a similarity, and attention as a share of
+    theirs. Every number is NaN where there are none or they get no attention.
     """
 
     similarity: KeyframeSimilarity
@@ -132,7 +132,7 @@ def patch_redundancy(
     """Redundancy of the patches outside keyframes, and attention's preference for it.
 
     Args:
-        token_features: one vector a visual token; which one (projector output, layer l) is the caller's choice.
+        token_features: one vector a visual token; which (projector output, layer l) is the caller's choice.
         token_attention: attention of each visual token, not negative.
         unit, row, col: where each token lies.
         is_key: the keyframes; where None the `key_fraction` most attended units.
@@ -146,7 +146,15 @@ def patch_redundancy(
         is_key = keyframes(unit_sums(token_attention, unit), key_fraction)
     similarity = patch_to_keyframe(token_features, unit, row, col, is_key)
     return redundancy_preference(
-        similarity, token_attention, unit, row, col, is_key, unit_seconds=unit_seconds, strata=strata, taus=taus
+        similarity,
+        token_attention,
+        unit,
+        row,
+        col,
+        is_key,
+        unit_seconds=unit_seconds,
+        strata=strata,
+        taus=taus,
     )
 
 
@@ -216,7 +224,9 @@ def redundancy_preference(
             "stratified_time": strat_time,
             "stratified_space": strat_space,
         },
-        patch_fraction=_fraction_holding(attention[~np.asarray(is_key, dtype=bool)[units]], attention_fraction),
+        patch_fraction=_fraction_holding(
+            attention[~np.asarray(is_key, dtype=bool)[units]], attention_fraction
+        ),
         curve_fraction=curve_fraction,
         curve_similarity=curve_similarity,
         attention_above={tau: _weighted_mean((c > tau).astype(float), a) for tau in taus},
@@ -234,8 +244,8 @@ def distance_strata(
 
     Args:
         distance: time from the keyframe.
-        strata: at most how many, or the inner edges between them, ascending: a distance equal to an edge falls
-            above it.
+        strata: at most how many, or the inner edges between them, ascending: a distance equal to an edge
+            falls above it.
 
     Raises:
         ValueError: no strata, or edges out of order.
@@ -251,9 +261,9 @@ def distance_strata(
     elif strata < 1:
         raise ValueError(f"at least one stratum is needed, got {strata}")
     elif len(distinct) <= strata:
-        edges = distinct[1:]
+        edges = distinct[1:].astype(np.float64)
     else:
-        edges = np.unique(np.quantile(values[known], np.arange(1, strata) / strata))
+        edges = np.unique(np.quantile(values[known], np.arange(1, strata) / strata)).astype(np.float64)
     result[known] = np.searchsorted(edges, values[known], side="right")
     return result
 
@@ -261,7 +271,9 @@ def distance_strata(
 def _distance(
     keyframe: Int[np.ndarray, " unit"], unit_seconds: Float[np.ndarray, " unit"] | None
 ) -> Float[np.ndarray, " unit"]:
-    seconds = np.arange(len(keyframe), dtype=float) if unit_seconds is None else np.asarray(unit_seconds, float)
+    seconds = (
+        np.arange(len(keyframe), dtype=float) if unit_seconds is None else np.asarray(unit_seconds, float)
+    )
     if seconds.shape != keyframe.shape:
         raise ValueError(f"times are given for {seconds.shape}, keyframes for {keyframe.shape} units")
     return np.where(keyframe >= 0, seconds - seconds[keyframe], np.nan)

@@ -53,15 +53,15 @@ def unit_cosine(
     others: Float[np.ndarray, "unit_other dim"] | None = None,
     centre: bool | Float[np.ndarray, " dim"] = False,
 ) -> Float[np.ndarray, "unit unit_other"]:
-    """Cosine of every pair of units; NaN where one of the two has no direction.
+    """Cosine of every pair of units; NaN where one of the two has no direction (or is NaN).
 
     Args:
         unit_embeddings: one vector a unit (see `unit_embeddings`).
         others: the units of another video; the same units where None.
-        centre: subtract a mean first. True takes the mean over the given units (with `others`, the mean of the
-            two videos' means, so that both share one origin); a vector is subtracted as it is, for instance the
-            mean of a data set. U independent units centred on their own mean have a mean cosine of about
-            -1/(U-1), not zero.
+        centre: subtract a mean first. True takes the mean over the given units (with `others`, the mean of
+            the two videos' means, so that both share one origin); a vector is subtracted as it is, for
+            instance the mean of a data set. U independent units centred on their own mean have a mean cosine
+            of about -1/(U-1), not zero.
 
     Raises:
         ValueError: embeddings of different dimension.
@@ -70,13 +70,12 @@ def unit_cosine(
     second = first if others is None else np.asarray(others, dtype=np.float64)
     if first.ndim != 2 or second.ndim != 2 or first.shape[1] != second.shape[1]:
         raise ValueError(f"embeddings need axes [unit, dim], got shapes {first.shape} and {second.shape}")
-    longest = max(
-        np.linalg.norm(first, axis=1).max(initial=0.0), np.linalg.norm(second, axis=1).max(initial=0.0)
-    )
+    known = [part[np.isfinite(part).all(axis=1)] for part in (first, second)]
+    longest = max(float(np.linalg.norm(part, axis=1).max(initial=0.0)) for part in known)
     if isinstance(centre, np.ndarray):
         origin = centre.astype(np.float64)
-    elif centre:
-        origin = (first.mean(axis=0) + second.mean(axis=0)) / 2
+    elif centre and all(len(part) for part in known):
+        origin = (known[0].mean(axis=0) + known[1].mean(axis=0)) / 2
     else:
         origin = np.zeros(first.shape[1])
     directions = [_directions(part - origin, VANISHED * longest) for part in (first, second)]
@@ -149,7 +148,7 @@ def keyframes(
 
 
 def nearest_preceding(is_key: Bool[np.ndarray, " unit"]) -> Int[np.ndarray, " unit"]:
-    """For each unit the last keyframe before it, int32; -1 where none precedes and for keyframes themselves."""
+    """The last keyframe before each unit, int32; -1 where none precedes and for keyframes themselves."""
     key = np.asarray(is_key, dtype=bool)
     latest = np.maximum.accumulate(np.where(key, np.arange(key.size), -1)) if key.size else np.array([])
     return np.where(key, -1, latest).astype(np.int32)
@@ -193,7 +192,7 @@ def patch_to_keyframe(
     similarity = np.full(len(layout.order), np.nan)
     n_no_keyframe = n_grid_mismatch = n_no_direction = 0
     held, held_block, held_norm = -1, np.empty((0, 0)), np.empty(0)
-    for index in np.flatnonzero(~key):
+    for index in np.flatnonzero(~key).tolist():
         own, tokens, other = layout.grid(index), layout.tokens(index), int(keyframe[index])
         if other < 0:
             n_no_keyframe += len(own)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 
 from probes.layout import TokenLayout
 
@@ -25,8 +25,8 @@ EQUAL = 1e-10
 class ShiftNull:
     """A preference against its values under every circular shift but the identity.
 
-    All NaN, with `n_shifts` 0, where no shift exists: fewer than two units or places, grids that differ between
-    units, no attention; for `space` also a grid with holes.
+    All NaN, with `n_shifts` 0, where no shift exists: fewer than two units or places, grids that differ
+    between units, no attention; for `space` also a grid with holes.
     """
 
     observed: float
@@ -45,7 +45,8 @@ class ShiftNull:
     """Shifts behind it; the p-value cannot be below 2 / (n_shifts + 1)."""
 
 
-UNDEFINED = ShiftNull(*([float("nan")] * 6), n_shifts=0)
+NAN = float("nan")
+UNDEFINED = ShiftNull(NAN, NAN, NAN, NAN, NAN, NAN, n_shifts=0)
 
 
 def shift_null(
@@ -78,8 +79,8 @@ def shift_null(
     if null.size == 0:
         return UNDEFINED
     spread = float(null.std())
-    above = 1 + np.count_nonzero(null >= observed - EQUAL)
-    below = 1 + np.count_nonzero(null <= observed + EQUAL)
+    above = 1 + int(np.count_nonzero(null >= observed - EQUAL))
+    below = 1 + int(np.count_nonzero(null <= observed + EQUAL))
     low, high = np.quantile(null, [0.025, 0.975])
     return ShiftNull(
         observed=observed,
@@ -109,11 +110,12 @@ def _cubes(
         return None
     shape = (len(units), rows, cols) if rows * cols == len(grid) else (len(units), len(grid), 1)
 
-    def cube(per_token: np.ndarray) -> Float[np.ndarray, "unit row col"]:
+    def cube(per_token: Shaped[np.ndarray, " token"]) -> Shaped[np.ndarray, "unit row col"]:
         return np.stack([per_token[layout.tokens(u)] for u in units]).reshape(shape)
 
     here = cube(known)
-    return here.astype(float), np.where(here, cube(values), 0.0), np.where(here, cube(attention), 0.0)
+    # Attention on a patch without a value counts nowhere as it lies, and moves like the rest.
+    return here.astype(float), np.where(here, cube(values), 0.0), np.nan_to_num(cube(attention))
 
 
 def _shifted_sums(

@@ -39,7 +39,9 @@ def loader(name: str) -> ModuleType:
         # Only the loader's own absence is the person's typo; a library it needs is another matter.
         if error.name is None or not (target == error.name or target.startswith(f"{error.name}.")):
             raise
-        raise ConfigError(f"There is no data set {name!r}.", remedy=near_match(name, loader_names())) from error
+        raise ConfigError(
+            f"There is no data set {name!r}.", remedy=near_match(name, loader_names())
+        ) from error
     if not _is_loader(module):
         raise ConfigError(
             f"{name!r} is not a data set: module {target} has no `Config` and `load`.",

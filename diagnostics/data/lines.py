@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from diagnostics.errors import DataFileError, RecordError
 
-__all__ = ["Line", "read_lines"]
+__all__ = ["read_lines"]
 
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
-@dataclass(frozen=True)
-class Line:
-    """One record of a data file: where it stands, and its object or why there is none."""
-
-    where: str
-    record: dict[str, Any] | None
-    error: RecordError | None = None
-
-
-def read_lines(path: Path) -> Iterator[Line]:
+def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any] | RecordError]]:
     """The records of `path`, in order; blank lines are skipped, a byte order mark and CRLF are taken.
 
-    Yields a `Line` for every other line, `where` being `file:line`. The file is never held whole.
+    Yields, for every other line, `file:line` and its object or the error that says why there is none.
+    The file is never held whole.
 
     Raises:
         DataFileError: it is UTF-16, or a JSON array instead of one object a line.
@@ -39,7 +30,8 @@ def read_lines(path: Path) -> Iterator[Line]:
                 _refuse_other_formats(path, raw)
                 raw = raw.removeprefix(_UTF8_MARK)
             if raw.strip():
-                yield _parse(raw, f"{path}:{number}")
+                where = f"{path}:{number}"
+                yield where, _parse(raw, where)
 
 
 def _refuse_other_formats(path: Path, raw: bytes) -> None:
@@ -53,17 +45,17 @@ def _refuse_other_formats(path: Path, raw: bytes) -> None:
         )
 
 
-def _parse(raw: bytes, where: str) -> Line:
+def _parse(raw: bytes, where: str) -> dict[str, Any] | RecordError:
     try:
         text = raw.decode("utf-8")
         record = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)
         if b"\\ud" in raw.lower():
             json.dumps(record, ensure_ascii=False).encode("utf-8")  # half a surrogate pair fails here
     except (ValueError, RecursionError) as error:
-        return Line(where, None, _not_json(where, str(error)))
+        return _not_json(where, str(error))
     if not isinstance(record, dict):
-        return Line(where, None, _not_json(where, f"a {type(record).__name__}, not an object"))
-    return Line(where, record)
+        return _not_json(where, f"a {type(record).__name__}, not an object")
+    return record
 
 
 def _not_json(where: str, reason: str) -> RecordError:

@@ -31,7 +31,10 @@ def inside_root(root: Path, written: str, *, where: str, item_id: str | None = N
     """
     if not written.strip() or "\0" in written:
         raise RecordError(
-            f"{written!r} is not a path.", remedy="Write a path relative to the root.", item_id=item_id, path=where
+            f"{written!r} is not a path.",
+            remedy="Write a path relative to the root.",
+            item_id=item_id,
+            path=where,
         )
     home = root.resolve()
     try:

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-
 from diagnostics.data.items import FLAGS, Evidence, Item, Window, option_letter
 from diagnostics.errors import (
     AnswerNotAnOptionError,
@@ -170,7 +169,8 @@ def resolve_answer(written: object, options: Sequence[str], *, index_base: int |
     if named:
         letters = " and ".join(option_letter(place) for place in sorted(named))
         raise AnswerNotAnOptionError(
-            f"The answer {answer!r} could be {letters}.", remedy="Make the options distinct, or write `B. text`."
+            f"The answer {answer!r} could be {letters}.",
+            remedy="Make the options distinct, or write `B. text`.",
         )
     raise AnswerNotAnOptionError(
         f"The answer {answer!r} is none of the options: {near_match(answer, list(options))}",
@@ -183,13 +183,17 @@ def _named(answer: str, options: Sequence[str]) -> set[int]:
     both = _LETTERED.match(answer)
     places = range(len(options))
     if both:
-        exact = {place for place in places if option_letter(place) == both[1] and options[place] == both[2].strip()}
+        exact = {
+            place for place in places if option_letter(place) == both[1] and options[place] == both[2].strip()
+        }
         if exact:
             return exact
     bare = answer.strip("().: ")
     by_letter = {place for place in places if option_letter(place) == bare.upper() and len(bare) == 1}
     by_text = {place for place in places if options[place] == answer}
-    return by_letter | by_text | {place for place in places if options[place] in {options[p] for p in by_letter}}
+    return (
+        by_letter | by_text | {place for place in places if options[place] in {options[p] for p in by_letter}}
+    )
 
 
 def resolve_flags(written: object) -> frozenset[str]:
@@ -203,7 +207,7 @@ def resolve_flags(written: object) -> frozenset[str]:
     if not isinstance(written, list):
         raise RecordError(f"Flags are {written!r}, not a list.", remedy='Write them as ["order_free"].')
     for flag in written:
-        if flag not in FLAGS:
+        if not isinstance(flag, str) or flag not in FLAGS:
             raise RecordError(f"There is no flag {flag!r}.", remedy=near_match(str(flag), sorted(FLAGS)))
     return frozenset(written)
 
@@ -236,7 +240,7 @@ def resolve_evidence(written: object) -> Evidence | None:
     if (kind == "global") == bool(seconds or frames):
         raise RecordError(
             f"Evidence of kind {kind} has {len(seconds or frames)} windows.",
-            remedy="Global evidence has none, exact and proxy at least one; leave evidence out where unknown.",
+            remedy="Global evidence has none, the other kinds some; leave evidence out where unknown.",
         )
     if seconds and frames and len(seconds) != len(frames):
         raise RecordError(

@@ -19,10 +19,11 @@ from typing import Any, TypeVar
 
 from diagnostics.data.items import Item
 from diagnostics.data.validation import check_evidence
-from diagnostics.errors import DiagnosticsError, OutOfMemoryError
+from diagnostics.errors import DiagnosticsError, OutOfMemoryError, RunError
 from diagnostics.experiments.context import Context
-from diagnostics.store.records import Record, condition_id
-from diagnostics.store.tensors import PairTensors
+from diagnostics.store.canonical import condition_id
+from diagnostics.store.records import Failure, Record
+from diagnostics.store.tensor_parts import PairTensors
 from diagnostics.video.perturb import fill
 from diagnostics.video.reading import FrameReader
 from diagnostics.video.selection import Frames, Selection
@@ -92,7 +93,7 @@ def measure_pairs(
         ahead = _ReadAhead(context, reader, pool)
         for pair, future in ahead.walk(pending):
             advance(f"{task}: {_short(pair.item.id)}", 0)
-            folder.append(_measure(context, pair, future, measure))
+            _measure(context, pair, future, measure)
             advance(task)
 
 
@@ -152,29 +153,31 @@ class _ReadAhead:
 
 def _measure(
     context: Context, pair: Pair, future: Future[Source], measure: Callable[[Pair, Source], Measured]
-) -> Record:
-    folder = context.folder
-    common = _common_fields(context, pair)
+) -> None:
+    """Measure one pair and save it, or save what went wrong."""
+    folder, fields = context.folder, _common_fields(context, pair)
     try:
         source = future.result()
-        common |= _selection_fields(source.frames.selection)
+        selection = source.frames.selection
+        fields |= _selection_fields(selection)
         measured = _guard_memory(measure, pair, source)
-        seconds = {"decode": source.decode_seconds, **measured.fields.pop("seconds", {})}
-        if measured.tensors is not None:
-            common["tensor_file"] = folder.write_tensors(measured.tensors)
-            common["axes"] = measured.tensors.axes()
+        fields |= measured.fields
+        fields["seconds"] = {"decode": source.decode_seconds, **fields.get("seconds", {})}
+        fields["warnings"] = (*_selection_warnings(selection), *fields.get("warnings", ()))
         if len(measured.thumbnails):
             pixels = source.frames.pixels[list(measured.thumbnails)]
             folder.save_thumbnails(*pair.key, pixels, measured.thumbnails)
-        return Record(**common, **measured.fields, seconds=seconds)
+        folder.save(Record(**fields), measured.tensors)
+    except RunError:
+        raise  # not about this item: the disk, the folder
     except DiagnosticsError as error:
-        return Record(**common, error=_describe(error.about(pair.item.id)))
+        folder.append(Record(**fields, error=Failure.of(error.about(pair.item.id))))
     except Exception as error:  # noqa: BLE001 - a fault in one item must not cost the others; it is recorded
-        if type(error).__module__.split(".")[0] == "submitit":
-            raise  # the launcher ends the job through an exception: not ours to swallow
+        if type(error).__module__.split(".")[0] == "submitit" or isinstance(error, OSError):
+            raise  # the launcher ends a job through an exception; a full disk is not the item's fault
         context.console.print_exception()
-        trace = traceback.format_exception_only(error)[-1].strip()
-        return Record(**common, error={"type": type(error).__name__, "message": trace})
+        summary = traceback.format_exception_only(error)[-1].strip()
+        folder.append(Record(**fields, error=Failure(type=type(error).__name__, message=summary)))
 
 
 def _guard_memory(measure: Callable[[Pair, Source], Measured], pair: Pair, source: Source) -> Measured:
@@ -213,45 +216,28 @@ def _free() -> None:
 
 
 def _common_fields(context: Context, pair: Pair) -> dict[str, Any]:
-    item_id, identifier = pair.key
     return {
-        "item_id": item_id,
-        "condition_id": identifier,
-        "condition": dict(pair.condition),
-        "config_hash": context.config.hash,
+        "item_id": pair.item.id,
         "video_id": pair.item.video_id,
+        "condition": dict(pair.condition),
         "task": pair.item.task,
         "task_family": pair.item.task_family,
         "target": pair.item.answer,
-        "shard": context.folder.shard,
-        "attempt": context.folder.attempt,
         "reader": context.config.reading.reader,
     }
 
 
 def _selection_fields(selection: Selection) -> dict[str, Any]:
-    slots = [
-        {
-            "source": slot.source,
-            "frame_index": slot.frame_index,
-            "true_seconds": slot.true_seconds,
-            "shown_seconds": slot.shown_seconds,
-        }
-        for slot in selection.slots
-    ]
-    warnings = []
-    if len(selection) < selection.requested:
-        warnings.append(f"{len(selection)} frames shown of {selection.requested} asked for: the video has no more")
     return {
-        "slots": slots,
+        "slots": selection.slots,
         "selection_rule": selection.rule,
         "source_fps": selection.source_fps,
-        "warnings": warnings,
     }
 
 
-def _describe(error: DiagnosticsError) -> dict[str, str]:
-    return {"type": type(error).__name__, "message": str(error)}
+def _selection_warnings(selection: Selection) -> list[str]:
+    shown, asked = len(selection), selection.requested
+    return [f"fewer_frames: {shown} shown of {asked} asked for"] if shown < asked else []
 
 
 def _short(text: str, length: int = 40) -> str:

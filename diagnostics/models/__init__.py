@@ -1,0 +1,1 @@
+"""Checkpoints: loading them, asking them, and the bundled tiny one."""

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, PreTrainedModel
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
 from diagnostics.errors import ModelError
 from diagnostics.models.config import ModelConfig
@@ -34,7 +34,7 @@ class LoadedModel:
         provenance: what the manifest keeps: class, commit, dtype, sizes, pixel limits.
     """
 
-    model: PreTrainedModel
+    model: Any
     processor: Any
     family: ModuleType
     config: ModelConfig
@@ -63,7 +63,7 @@ def load_model(config: ModelConfig) -> LoadedModel:
     try:
         architecture = AutoConfig.from_pretrained(path, **common)
         family = family_of(architecture.model_type)
-        model = AutoModelForImageTextToText.from_pretrained(
+        model: Any = AutoModelForImageTextToText.from_pretrained(
             path,
             dtype=config.dtype if config.dtype == "auto" else getattr(torch, config.dtype),
             attn_implementation=config.attention,
@@ -75,7 +75,7 @@ def load_model(config: ModelConfig) -> LoadedModel:
     except (OSError, ValueError, ImportError) as error:
         raise ModelError(
             f"Cannot load {path!r}: {_first_line(error)}",
-            remedy="Give model.path a folder with a safetensors checkpoint, or a hub id this machine can reach.",
+            remedy="Give model.path a folder with safetensors weights, or a hub id this machine can reach.",
             path=path if Path(path).exists() else None,
         ) from error
     model.eval()
@@ -115,7 +115,7 @@ def _device(name: str) -> torch.device:
     return torch.device("cpu")
 
 
-def _provenance(model: PreTrainedModel, video_processor: Any, path: str) -> dict[str, Any]:
+def _provenance(model: Any, video_processor: Any, path: str) -> dict[str, Any]:
     text = model.config.get_text_config()
     return {
         "path": path,

@@ -45,9 +45,7 @@ class Prompt:
 
 def question_text(item: Item, instruction: str) -> tuple[str, str, str]:
     """The user's turn after the video: `(question, option lines, whole text)`."""
-    options = "\n".join(
-        f"{letter}. {text}" for letter, text in zip(item.letters, item.options, strict=True)
-    )
+    options = "\n".join(f"{letter}. {text}" for letter, text in zip(item.letters, item.options, strict=True))
     parts = [item.question, options, instruction if options else ""]
     return item.question, options, "\n".join(part for part in parts if part)
 
@@ -61,8 +59,12 @@ def prepare_inputs(
         PromptTooLongError: prompt and reply would not fit the model's context.
     """
     question, options, text = question_text(item, instruction)
-    messages = [{"role": turn.role, "content": [{"type": "text", "text": turn.text}]} for turn in item.turns]
-    messages.append({"role": "user", "content": [{"type": "video"}, {"type": "text", "text": text}]})
+    turns = [(turn.role, turn.text) for turn in item.turns] + [("user", text)]
+    messages: list[dict[str, Any]] = [
+        {"role": role, "content": [{"type": "text", "text": said}]} for role, said in turns
+    ]
+    # The video opens the conversation: later turns ask about what was shown before.
+    messages[0]["content"].insert(0, {"type": "video"})
     chat = loaded.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     arguments = loaded.family.video_arguments(frames.selection)
     inputs = loaded.processor(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -107,7 +106,7 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
 
 def tiny_config(tokenizer: PreTrainedTokenizerFast) -> Qwen3VLConfig:
     """A Qwen3-VL of four narrow layers with grouped-query heads and DeepStack."""
-    ids = {token: tokenizer.convert_tokens_to_ids(token) for token in SPECIAL_TOKENS}
+    ids: dict[str, Any] = {token: tokenizer.convert_tokens_to_ids(token) for token in SPECIAL_TOKENS}
     return Qwen3VLConfig(
         text_config={
             "vocab_size": -(-len(tokenizer) // 64) * 64,
@@ -165,7 +164,7 @@ def tiny_checkpoint(seed: int = 0) -> Path:
             staging = Path(tempfile.mkdtemp(prefix=f".tiny-{digest}-", dir=root))
             try:
                 _write(staging, tokenizer, config, seed)
-                os.replace(staging, folder)
+                staging.replace(folder)
             finally:
                 shutil.rmtree(staging, ignore_errors=True)
     return folder
@@ -175,8 +174,9 @@ def _write(folder: Path, tokenizer: PreTrainedTokenizerFast, config: Qwen3VLConf
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen3VLForConditionalGeneration(config)
-    model.generation_config.eos_token_id = config.text_config.eos_token_id
-    model.generation_config.pad_token_id = config.text_config.pad_token_id
+    text = config.get_text_config()
+    model.generation_config.eos_token_id = text.eos_token_id
+    model.generation_config.pad_token_id = text.pad_token_id
     model.save_pretrained(folder)
     size: Any = {"shortest_edge": 4_096, "longest_edge": 25_165_824}
     processor = Qwen3VLProcessor(

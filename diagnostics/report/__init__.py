@@ -1,0 +1,1 @@
+"""Figures, the closing table, and the comparison of finished runs. No torch, no pyplot."""

@@ -1,10 +1,10 @@
 """What the attention-drift figures draw: curves of many items on common grids.
 
 `gather` turns items (arrays of one item each, live or read back from a run) into `DriftCurves`.
-The definitions are those of ViLAMP's redundancy analysis (Cheng et al., arXiv 2504.02438, section 3)
-as MedHorizon uses it (sections 4.4 and 8, Figure 9): units ranked by their share of the video's
-attention, and patches outside the keyframes ranked by attention against their cosine to the same
-place in the nearest preceding keyframe.
+The definitions are those of ViLAMP's redundancy analysis (Cheng et al., arXiv 2504.02438) as MedHorizon
+uses it (arXiv 2605.06537, section 4.4 and Figure 9), and are computed by `probes`: units ranked by their
+share of the video's attention, and patches outside the keyframes ranked by attention against their
+cosine to the same place in the nearest preceding keyframe.
 """
 
 from __future__ import annotations
@@ -16,19 +16,24 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+import probes
+from diagnostics.store import Metric
+
 __all__ = [
+    "REDUNDANCY_POINTS",
+    "UNDEFINED",
     "BandKind",
     "DriftCurves",
-    "Estimate",
     "ItemDrift",
     "Pooling",
     "attention_over_time",
     "band",
-    "cumulative_on_grid",
     "evidence_over_time",
     "gather",
-    "running_mean_on_grid",
-    "slot_cells",
+    "has_interval",
+    "is_defined",
+    "null_of_mean",
+    "unit_cells",
 ]
 
 BandKind = Literal["mean", "items"]
@@ -37,38 +42,22 @@ BandKind = Literal["mean", "items"]
 Pooling = Literal["per_head", "pooled"]
 """The two roads to an item's concentration: heads that each peak on another unit look diffuse when pooled."""
 
-_RESAMPLES = 1000
+REDUNDANCY_POINTS = 100
+"""Points of an item's redundancy curve, as `probes.PatchRedundancy` has them: 1%, 2%, ..., 100%."""
+
+UNDEFINED = Metric(None, None, None, 0)
+
+_NORMAL_975 = 1.959964
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A mean over `n` values and its 95% interval; None where undefined."""
-
-    mean: float | None
-    ci_low: float | None = None
-    ci_high: float | None = None
-    n: int = 0
-
-    @property
-    def defined(self) -> bool:
-        """Whether there is a number to show."""
-        return self.mean is not None and bool(np.isfinite(self.mean))
-
-    @property
-    def has_interval(self) -> bool:
-        """Whether both ends of the interval are numbers."""
-        ends = (self.ci_low, self.ci_high)
-        return all(end is not None and bool(np.isfinite(end)) for end in ends)
-
-    @classmethod
-    def of(cls, entry: Mapping[str, float | int | None] | None) -> Estimate:
-        """From one entry of `summary.json`'s `metrics`; undefined for None."""
-        if entry is None:
-            return UNDEFINED
-        return cls(entry.get("mean"), entry.get("ci_low"), entry.get("ci_high"), int(entry.get("n") or 0))
+def is_defined(metric: Metric) -> bool:
+    """Whether there is a mean to show."""
+    return metric.mean is not None and bool(np.isfinite(metric.mean))
 
 
-UNDEFINED = Estimate(None)
+def has_interval(metric: Metric) -> bool:
+    """Whether both ends of the interval are numbers."""
+    return all(end is not None and bool(np.isfinite(end)) for end in (metric.ci_low, metric.ci_high))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +71,10 @@ class ItemDrift:
         slot_seconds: true seconds of each slot of each unit; NaN where empty or synthetic.
         slot_evidence: which slots show evidence.
         duration: seconds of the video; NaN where unknown, then the sampled times tell it.
-        patch_attention: attention on each patch whose cosine is defined, in any order.
-        patch_cosine: cosine of that patch to the same place in the nearest preceding keyframe.
-        control_cumulative: `cumulative` under the position-only control (blank video), where it was run.
+        redundancy: mean cosine to the preceding keyframe of the 1%, 2%, ..., 100% most attended patches
+            (`probes.PatchRedundancy.curve_similarity`); NaN where undefined.
+        null: the item's redundancy preference against circular shifts in time, where it was computed.
+        control_cumulative: `cumulative` under the position-only control, where it was run.
     """
 
     item_id: str
@@ -94,8 +84,8 @@ class ItemDrift:
     slot_seconds: Float[np.ndarray, "unit slot"]
     slot_evidence: Bool[np.ndarray, "unit slot"]
     duration: float
-    patch_attention: Float[np.ndarray, " patch"]
-    patch_cosine: Float[np.ndarray, " patch"]
+    redundancy: Float[np.ndarray, " patch_point"]
+    null: probes.ShiftNull | None = None
     control_cumulative: Float[np.ndarray, " control_unit"] | None = None
 
 
@@ -114,7 +104,7 @@ class DriftCurves:
         patch_grid: fractions of ranked patches, above 0 and up to 1.
         redundancy: mean cosine to the preceding keyframe over that fraction of most attended patches.
         patch_similarity: plain mean of that cosine over all patches.
-        unit_similarity, unit_similarity_centred, between_video_similarity: mean cosine of pairs of
+        unit_similarity, unit_similarity_centred, unit_similarity_between: mean cosine of pairs of
             units of one video, the same after the video's mean is taken off, and of pairs of units
             of different videos.
         redundancy_preference: attention-weighted minus plain mean cosine.
@@ -122,6 +112,7 @@ class DriftCurves:
         time_attention: attention at a normalised time relative to uniform attention (1).
         evidence: share of each time bin in which evidence was shown; None where no item has any.
         control: `cumulative` under the position-only control; None or NaN rows where not run.
+        control_kind: what stood in for the video in the control: `blank`, `permuted`.
         pooling: whether `cumulative` and `unit_fraction` were computed per head and averaged, or on
             the attention pooled over heads.
     """
@@ -131,18 +122,19 @@ class DriftCurves:
     n_units: Int[np.ndarray, " item"]
     unit_grid: Float[np.ndarray, " grid"]
     cumulative: Float[np.ndarray, "item grid"]
-    unit_fraction: Mapping[int, Estimate]
-    patch_grid: Float[np.ndarray, " patch_grid"]
-    redundancy: Float[np.ndarray, "item patch_grid"]
-    patch_similarity: Estimate = UNDEFINED
-    unit_similarity: Estimate = UNDEFINED
-    unit_similarity_centred: Estimate = UNDEFINED
-    between_video_similarity: Estimate = UNDEFINED
-    redundancy_preference: Estimate = UNDEFINED
+    unit_fraction: Mapping[int, Metric]
+    patch_grid: Float[np.ndarray, " patch_point"]
+    redundancy: Float[np.ndarray, "item patch_point"]
+    patch_similarity: Metric = UNDEFINED
+    unit_similarity: Metric = UNDEFINED
+    unit_similarity_centred: Metric = UNDEFINED
+    unit_similarity_between: Metric = UNDEFINED
+    redundancy_preference: Metric = UNDEFINED
     preference_null: tuple[float, float] | None = None
     time_attention: Float[np.ndarray, "item bin"] = field(default_factory=lambda: np.empty((0, 0)))
     evidence: Float[np.ndarray, "item bin"] | None = None
     control: Float[np.ndarray, "item grid"] | None = None
+    control_kind: str = "blank"
     pooling: Pooling = "per_head"
 
     @property
@@ -156,34 +148,30 @@ class DriftCurves:
         return len(set(self.video_ids))
 
 
-def cumulative_on_grid(
-    cumulative: Float[np.ndarray, " unit"], grid: Float[np.ndarray, " grid"]
-) -> Float[np.ndarray, " grid"]:
-    """C(k), k = 1..U, at fractions `grid` of the units: 0 at 0, linear between whole units.
+def unit_cells(
+    slot_seconds: Float[np.ndarray, "unit slot"], duration: float
+) -> tuple[Float[np.ndarray, " edge"], Int[np.ndarray, " cell"]]:
+    """The stretch of video nearer to each unit than to any other, in order of time.
 
-    Uniform attention gives the diagonal whatever the number of units. NaN where C is.
+    Units without a time (synthetic pictures) have none.
+
+    Args:
+        slot_seconds: true seconds of each unit's slots; a unit lies at their mean.
+        duration: seconds of the video; where NaN or shorter than the times, one gap past the last.
+
+    Returns:
+        Edges in rising order, one more than cells, from 0 to the duration; and the unit of each cell.
     """
-    at = np.linspace(0.0, 1.0, len(cumulative) + 1)
-    return np.interp(grid, at, np.concatenate([[0.0], cumulative]))
-
-
-def running_mean_on_grid(
-    weight: Float[np.ndarray, " patch"],
-    value: Float[np.ndarray, " patch"],
-    grid: Float[np.ndarray, " grid"],
-) -> Float[np.ndarray, " grid"]:
-    """Mean of `value` over the fraction `grid` of patches with the largest `weight`.
-
-    At least one patch is taken; ties keep their order. NaN where there is no patch. At 1 it is the
-    plain mean.
-    """
-    if value.size == 0:
-        return np.full(len(grid), np.nan)
-    ranked = np.asarray(value, dtype=np.float64)[np.argsort(-weight, kind="stable")]
-    running = np.cumsum(ranked) / np.arange(1, ranked.size + 1)
-    # The rounding keeps 0.07 * 100 = 7.000000000000001 at 7 patches.
-    taken = np.ceil(np.round(np.asarray(grid) * ranked.size, 9)).astype(int)
-    return running[np.clip(taken, 1, ranked.size) - 1]
+    timed = np.flatnonzero(np.isfinite(slot_seconds).any(axis=1))
+    if timed.size == 0:
+        return np.array([0.0, duration if np.isfinite(duration) and duration > 0 else 1.0]), timed
+    times = np.unique(slot_seconds[np.isfinite(slot_seconds)])
+    end = float(duration)
+    if not (np.isfinite(end) and end >= times[-1] and end > 0):
+        end = float(times[-1] + (times[-1] - times[-2] if times.size > 1 else 1.0))
+    starts, ends = probes.unit_intervals(slot_seconds[timed], end)
+    order = np.argsort(starts, kind="stable")
+    return np.append(starts[order], ends.max()), timed[order]
 
 
 def attention_over_time(
@@ -195,11 +183,10 @@ def attention_over_time(
     """Attention of the units shown at each normalised time, relative to uniform attention.
 
     A unit's value is its share times the number of units, so 1 is uniform attention however the
-    frames were chosen. Each slot stands for the stretch of video nearer to it than to any other
-    slot; a bin holds the mean over its stretch. Slots with the same time are averaged; slots
-    without one are left out. NaN everywhere when none has a time.
+    frames were chosen. Each unit stands for the stretch of video nearer to it than to any other; a
+    bin holds the mean over its stretch. NaN everywhere when no unit has a time.
     """
-    relative = np.repeat(np.asarray(share, np.float64)[:, None] * len(share), slot_seconds.shape[1], axis=1)
+    relative = np.asarray(share, np.float64) * len(share)
     return _bin_means(relative, slot_seconds, duration, bins)
 
 
@@ -209,151 +196,132 @@ def evidence_over_time(
     duration: float,
     bins: int,
 ) -> Float[np.ndarray, " bin"]:
-    """Share of each bin of normalised time in which the nearest slot shows evidence."""
-    return _bin_means(np.asarray(slot_evidence, np.float64), slot_seconds, duration, bins)
-
-
-def slot_cells(
-    seconds: Float[np.ndarray, " slot"], duration: float
-) -> tuple[Float[np.ndarray, " edge"], Int[np.ndarray, " cell"]]:
-    """The stretch of video nearer to each slot than to any other.
-
-    Slots without a time have no cell; of slots with the same time the first has it.
-
-    Args:
-        seconds: true seconds of each slot, in any order; NaN where it has none.
-        duration: seconds of the video; where NaN or too short, one gap past the last slot.
-
-    Returns:
-        Edges of the cells in rising order, one more than cells (from 0 to the duration), and the slot
-        of each cell.
-    """
-    timed = np.flatnonzero(np.isfinite(seconds))
-    times, first = np.unique(seconds[timed], return_index=True)
-    if times.size == 0:
-        return np.array([0.0, duration if np.isfinite(duration) and duration > 0 else 1.0]), timed
-    end = float(duration)
-    if not (np.isfinite(end) and end > times[-1]):
-        end = float(times[-1] + (times[-1] - times[-2] if times.size > 1 else 1.0))
-    return np.concatenate([[0.0], (times[1:] + times[:-1]) / 2, [end]]), timed[first]
+    """Share of each bin of normalised time in which the nearest unit shows evidence."""
+    shows = np.asarray(np.any(slot_evidence, axis=1), np.float64)
+    return _bin_means(shows, slot_seconds, duration, bins)
 
 
 def _bin_means(
-    values: Float[np.ndarray, "unit slot"],
+    values: Float[np.ndarray, " unit"],
     slot_seconds: Float[np.ndarray, "unit slot"],
     duration: float,
     bins: int,
 ) -> Float[np.ndarray, " bin"]:
-    """Mean of `values` over each of `bins` equal stretches of the video, each slot filling its cell."""
-    timed = np.isfinite(slot_seconds)
-    if not timed.any():
+    """Mean of `values` over each of `bins` equal stretches of the video, each unit filling its cell."""
+    edges, unit = unit_cells(slot_seconds, duration)
+    if unit.size == 0:
         return np.full(bins, np.nan)
-    edges, _ = slot_cells(slot_seconds.ravel(), duration)
-    _, where = np.unique(slot_seconds[timed], return_inverse=True)
-    held = np.bincount(where, values[timed]) / np.bincount(where)
-    integral = np.concatenate([[0.0], np.cumsum(held * np.diff(edges))])
-    bin_edges = np.linspace(0.0, edges[-1], bins + 1)
-    return np.diff(np.interp(bin_edges, edges, integral)) / (edges[-1] / bins)
+    end = float(edges[-1])
+    filled = values[unit] * np.diff(edges) / end
+    return probes.on_time_grid(filled, edges[:-1], edges[1:], end, bins) * bins
 
 
 def band(
-    values: Float[np.ndarray, "item grid"], video_ids: Sequence[str], kind: BandKind
-) -> tuple[Float[np.ndarray, " grid"], Float[np.ndarray, " grid"], Float[np.ndarray, " grid"]]:
-    """Mean over items and the two ends of a 95% band.
+    values: Float[np.ndarray, "item point"], video_ids: Sequence[str], kind: BandKind
+) -> tuple[Float[np.ndarray, " point"], Float[np.ndarray, " point"], Float[np.ndarray, " point"]]:
+    """Mean over items and the two ends of a 95% band; items that are NaN anywhere are left out.
 
-    `items`: the 2.5th and 97.5th percentiles of the items. `mean`: the percentile bootstrap of the
-    mean, whole videos resampled with replacement (1,000 times, fixed seed). NaN entries are left
-    out; the band is NaN where fewer than two items (`items`) or two videos (`mean`) are defined.
+    `items`: the 2.5th and 97.5th percentiles of the items, from two items on. `mean`: the interval of
+    `probes.clustered_curve`, which resamples whole videos, from two videos on. NaN otherwise.
 
     Returns:
         mean, low, high.
     """
-    values = np.asarray(values, dtype=np.float64)
-    defined = np.isfinite(values)
-    count = defined.sum(axis=0)
-    total = np.where(defined, values, 0.0).sum(axis=0)
-    mean = np.divide(total, count, out=np.full(count.shape, np.nan), where=count > 0)
-    low, high = np.full(mean.shape, np.nan), np.full(mean.shape, np.nan)
-    if kind == "items":
-        enough = count >= 2
-        if enough.any():
-            low[enough], high[enough] = np.nanpercentile(values[:, enough], [2.5, 97.5], axis=0)
-        return mean, low, high
-    videos, member = np.unique(np.asarray(video_ids, dtype=str), return_inverse=True)
-    belongs = (member[None, :] == np.arange(len(videos))[:, None]).astype(np.float64)
-    sums, counts = belongs @ np.where(defined, values, 0.0), belongs @ defined
-    enough = (counts > 0).sum(axis=0) >= 2
-    if enough.any():
-        draws = np.random.default_rng(0).multinomial(
-            len(videos), np.full(len(videos), 1 / len(videos)), size=_RESAMPLES
-        )
-        drawn = draws @ counts[:, enough]
-        means = np.divide(draws @ sums[:, enough], drawn, out=np.full(drawn.shape, np.nan), where=drawn > 0)
-        low[enough], high[enough] = np.nanpercentile(means, [2.5, 97.5], axis=0)
-    return mean, low, high
+    curve = probes.clustered_curve(values, video_ids)
+    if kind == "mean":
+        return curve.mean, curve.ci_low, curve.ci_high
+    if curve.n < 2:
+        return curve.mean, np.full_like(curve.mean, np.nan), np.full_like(curve.mean, np.nan)
+    kept = values[~np.isnan(values).any(axis=1)]
+    low, high = np.percentile(kept, [2.5, 97.5], axis=0)
+    return curve.mean, low, high
 
 
 def gather(
     name: str,
     items: Sequence[ItemDrift],
-    unit_fraction: Mapping[int, Estimate],
+    metrics: Mapping[str, Metric],
     *,
-    patch_similarity: Estimate = UNDEFINED,
-    unit_similarity: Estimate = UNDEFINED,
-    unit_similarity_centred: Estimate = UNDEFINED,
-    between_video_similarity: Estimate = UNDEFINED,
-    redundancy_preference: Estimate = UNDEFINED,
-    preference_null: tuple[float, float] | None = None,
+    control_kind: str = "blank",
     pooling: Pooling = "per_head",
     grid_points: int = 101,
     time_bins: int = 50,
 ) -> DriftCurves:
-    """Put items on common grids and set the run's estimates beside them.
+    """Put items on common grids and set the run's numbers beside them.
 
-    The estimates are the run's own numbers (its summary), so that figure and table cannot differ.
+    Args:
+        name: how the run is called in legends.
+        items: the finished items.
+        metrics: those of the run's summary, so that figure and table cannot differ; one that is
+            missing is undefined. With `pooling="pooled"`, `unit_fraction_90_pooled`... are read.
+        control_kind, pooling: see `DriftCurves`.
+        grid_points: of the cumulative curves.
+        time_bins: of the curves over time; figures of several runs need the same number.
     """
     unit_grid = np.linspace(0.0, 1.0, grid_points)
-    patch_grid = np.linspace(0.0, 1.0, grid_points)[1:]
-    controls = [
-        np.full(grid_points, np.nan)
-        if item.control_cumulative is None
-        else cumulative_on_grid(item.control_cumulative, unit_grid)
-        for item in items
-    ]
-    evidence = [
-        evidence_over_time(item.slot_evidence, item.slot_seconds, item.duration, time_bins) for item in items
-    ]
+    suffix = "" if pooling == "per_head" else "_pooled"
+    fractions = {percent: f"unit_fraction_{percent}{suffix}" for percent in (50, 80, 90, 95)}
+    when = [(item.slot_seconds, item.duration, time_bins) for item in items]
+    evidence = control = None
+    if any(item.slot_evidence.any() for item in items):
+        shows = [evidence_over_time(i.slot_evidence, *at) for i, at in zip(items, when, strict=True)]
+        evidence = _rows(shows, time_bins)
+    if any(item.control_cumulative is not None for item in items):
+        control = _rows([_on_grid(item.control_cumulative, unit_grid) for item in items], grid_points)
+    time = [attention_over_time(i.unit_share, *at) for i, at in zip(items, when, strict=True)]
     return DriftCurves(
         name=name,
         video_ids=tuple(item.video_id for item in items),
         n_units=np.array([len(item.unit_share) for item in items], dtype=np.int64),
         unit_grid=unit_grid,
-        cumulative=_rows([cumulative_on_grid(item.cumulative, unit_grid) for item in items], grid_points),
-        unit_fraction=dict(unit_fraction),
-        patch_grid=patch_grid,
-        redundancy=_rows(
-            [running_mean_on_grid(item.patch_attention, item.patch_cosine, patch_grid) for item in items],
-            len(patch_grid),
-        ),
-        patch_similarity=patch_similarity,
-        unit_similarity=unit_similarity,
-        unit_similarity_centred=unit_similarity_centred,
-        between_video_similarity=between_video_similarity,
-        redundancy_preference=redundancy_preference,
-        preference_null=preference_null,
-        time_attention=_rows(
-            [
-                attention_over_time(item.unit_share, item.slot_seconds, item.duration, time_bins)
-                for item in items
-            ],
-            time_bins,
-        ),
-        evidence=_rows(evidence, time_bins) if any(item.slot_evidence.any() for item in items) else None,
+        cumulative=_rows([_on_grid(item.cumulative, unit_grid) for item in items], grid_points),
+        unit_fraction={percent: metrics.get(key, UNDEFINED) for percent, key in fractions.items()},
+        patch_grid=np.arange(1, REDUNDANCY_POINTS + 1) / REDUNDANCY_POINTS,
+        redundancy=_rows([item.redundancy for item in items], REDUNDANCY_POINTS),
+        patch_similarity=metrics.get("patch_similarity", UNDEFINED),
+        unit_similarity=metrics.get("unit_similarity", UNDEFINED),
+        unit_similarity_centred=metrics.get("unit_similarity_centred", UNDEFINED),
+        unit_similarity_between=metrics.get("unit_similarity_between", UNDEFINED),
+        redundancy_preference=metrics.get("redundancy_preference", UNDEFINED),
+        preference_null=null_of_mean([item.null for item in items if item.null is not None]),
+        time_attention=_rows(time, time_bins),
+        evidence=evidence,
+        control=control,
+        control_kind=control_kind,
         pooling=pooling,
-        control=_rows(controls, grid_points)
-        if any(i.control_cumulative is not None for i in items)
-        else None,
     )
+
+
+def _on_grid(
+    cumulative: Float[np.ndarray, " unit"] | None, grid: Float[np.ndarray, " grid"]
+) -> Float[np.ndarray, " grid"]:
+    """A cumulative curve on the common grid; NaN where there is none."""
+    if cumulative is None:
+        return np.full(len(grid), np.nan)
+    return probes.cumulative_on_grid(cumulative, grid)
+
+
+def null_of_mean(nulls: Sequence[probes.ShiftNull]) -> tuple[float, float] | None:
+    """95% interval of the mean preference of several items if attention were shifted at random in each.
+
+    One item: the percentiles of its own null. Several: the mean of the nulls' means, and 1.96 times
+    the root of their summed variances over n, items taken as independent. Items without a null are
+    left out; None where none has one.
+    """
+    usable = [null for null in nulls if null.n_shifts]
+    if len(usable) <= 1:
+        return next(((null.low, null.high) for null in usable), None)
+    centre = float(np.mean([null.mean for null in usable]))
+    # A null that does not vary has no z, and one whose centre was observed has z = 0: see _spread.
+    reach = _NORMAL_975 * float(np.sqrt(sum(_spread(null) ** 2 for null in usable))) / len(usable)
+    return centre - reach, centre + reach
+
+
+def _spread(null: probes.ShiftNull) -> float:
+    """Standard deviation of a null, from what it tells."""
+    if np.isfinite(null.z) and null.z != 0:
+        return (null.observed - null.mean) / null.z
+    return (null.high - null.low) / (2 * _NORMAL_975)
 
 
 def _rows(rows: list[np.ndarray], width: int) -> Float[np.ndarray, "item width"]:

@@ -8,39 +8,39 @@ prefers repetition. Definitions are in `diagnostics.report.curves`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
-from matplotlib.artist import Artist
+from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
 from diagnostics.errors import RunError
-from diagnostics.report.curves import BandKind, DriftCurves, Estimate, Pooling, band
+from diagnostics.report.captions import MAX_TIME_BANDS, run_labels, time_caption, two_panel_caption
+from diagnostics.report.curves import (
+    UNDEFINED,
+    BandKind,
+    DriftCurves,
+    band,
+    has_interval,
+    is_defined,
+)
 from diagnostics.report.footer import Footer
 from diagnostics.report.style import (
-    FIGURE_WIDTH,
-    LINE_INCHES,
     MAX_RUNS,
     run_style,
     save_figure,
     styled,
-    wrapped,
 )
+from diagnostics.store import Metric
 
-__all__ = ["DriftCurves", "Estimate", "save_figure", "time_figure", "two_panel_figure"]
+__all__ = ["DriftCurves", "save_figure", "time_figure", "two_panel_figure"]
 
-_BAND_NAMES: dict[BandKind, str] = {
-    "mean": "95% interval of the mean (videos resampled)",
-    "items": "middle 95% of the items",
-}
-_POOLING_NAMES: dict[Pooling, str] = {
-    "per_head": "in each head, the curves then averaged",
-    "pooled": "by the attention pooled over heads",
-}
+Dashes = Literal["--", "-.", ":"] | tuple[float, tuple[float, ...]]
+
 _GREY = "#555555"
 
 
@@ -59,7 +59,7 @@ def two_panel_figure(runs: Sequence[DriftCurves], band_kind: BandKind = "mean") 
     """
     _check_runs(runs)
     with styled():
-        footer = Footer(_labels(runs), _two_panel_caption(runs, band_kind))
+        footer = Footer(run_labels(runs), two_panel_caption(runs, band_kind))
         strip = max(0.5, 0.2 + 0.15 * len(runs))
         figure = footer.figure(panel_inches=3.25 + strip)
         grid = GridSpec(2, 2, figure=figure, height_ratios=[2.5, strip])
@@ -86,13 +86,13 @@ def time_figure(runs: Sequence[DriftCurves], band_kind: BandKind = "mean") -> Fi
         )
     shown = [run for run in runs if run.evidence is not None]
     with styled():
-        footer = Footer(_labels(runs), _time_caption(runs, band_kind))
+        footer = Footer(run_labels(runs), time_caption(runs, band_kind))
         figure = footer.figure(panel_inches=3.1 if shown else 2.5)
         grid = GridSpec(2 if shown else 1, 1, figure=figure, height_ratios=[2.4, 0.7] if shown else [1])
         axes = figure.add_subplot(grid[0])
         edges = np.linspace(0.0, 1.0, bins.pop() + 1)
         for position, run in enumerate(runs):
-            _draw_steps(axes, edges, run, position, band_kind)
+            _draw_steps(axes, edges, run, position, band_kind if len(runs) <= MAX_TIME_BANDS else None)
         axes.axhline(1.0, color=_GREY, linestyle="--", linewidth=0.9, gid="uniform")
         axes.set(title="Attention over the video", ylabel="attention relative to uniform")
         axes.set_ylim(bottom=0.0)
@@ -115,21 +115,22 @@ def _draw_cumulative(axes: Axes, runs: Sequence[DriftCurves], band_kind: BandKin
     """The left panel; returns the keys of its reference lines."""
     axes.plot([0, 1], [0, 1], color=_GREY, linestyle="--", linewidth=0.9, gid="uniform")
     keys = [_key("--", "uniform attention (left)")]
-    controlled = False
+    controls: list[str] = []
     for position, run in enumerate(runs):
         color, marker = run_style(position)
         _draw_banded(axes, run.unit_grid, run.cumulative, run, position, band_kind, "cumulative")
         if run.control is not None and np.isfinite(run.control).any():
-            controlled = True
+            controls.append(run.control_kind)
             mean, _, _ = band(run.control, run.video_ids, "items")
             axes.plot(
                 run.unit_grid, mean, color=color, linestyle=":", linewidth=1.2, gid=f"control-{position}"
             )
         for percent, fraction in sorted(run.unit_fraction.items()):
-            if percent in (50, 80, 90) and fraction.defined:
+            if percent in (50, 80, 90) and is_defined(fraction):
                 _draw_reached(axes, percent, fraction, color, marker)
-    if controlled:
-        keys.append(_key(":", "position only: blank video (left)"))
+    if controls:
+        kinds = " or ".join(dict.fromkeys(controls))
+        keys.append(_key(":", f"position only: {kinds} video (left)"))
     notes = _reached_notes(runs)
     # Below the diagonal no ranked curve can pass: the text there covers nothing.
     for row, (text, color) in enumerate(reversed(notes)):
@@ -156,13 +157,12 @@ def _draw_cumulative(axes: Axes, runs: Sequence[DriftCurves], band_kind: BandKin
     return keys
 
 
-def _draw_reached(axes: Axes, percent: int, fraction: Estimate, color: str, marker: str) -> None:
+def _draw_reached(axes: Axes, percent: int, fraction: Metric, color: str, marker: str) -> None:
     """A marker where the share is reached, with the interval of the fraction as a bar."""
-    assert fraction.mean is not None
-    if fraction.has_interval:
-        axes.plot([fraction.ci_low, fraction.ci_high], [percent / 100] * 2, color=color, linewidth=0.9)
+    if has_interval(fraction):
+        axes.plot(_ends(fraction), [percent / 100] * 2, color=color, linewidth=0.9)
     axes.plot(
-        [fraction.mean],
+        np.array([fraction.mean], dtype=np.float64),
         [percent / 100],
         linestyle="none",
         marker=marker,
@@ -182,25 +182,27 @@ def _reached_notes(runs: Sequence[DriftCurves]) -> list[tuple[str, str]]:
     notes = []
     for position, run in enumerate(runs):
         for percent in levels:
-            fraction = run.unit_fraction.get(percent, Estimate(None))
-            told = f"in {fraction.mean:.1%} of units" if fraction.defined else f"undefined (n={fraction.n})"
+            fraction = run.unit_fraction.get(percent, UNDEFINED)
+            told = f"undefined (n={fraction.n})"
+            if is_defined(fraction):
+                told = f"in {fraction.mean:.1%} of units"
             notes.append((f"{percent}% {told}", run_style(position).color))
     return notes
 
 
 def _draw_redundancy(axes: Axes, runs: Sequence[DriftCurves], band_kind: BandKind) -> list[Line2D]:
     """The right panel: running mean cosine, and the run's reference levels; returns the keys of those."""
-    kinds = (
+    kinds: tuple[tuple[str, Dashes, str], ...] = (
         ("patch_similarity", "--", "all patches"),
         ("unit_similarity", "-.", "random pairs of units"),
-        ("between_video_similarity", (0, (1, 3)), "units of different videos"),
+        ("unit_similarity_between", (0, (1, 3)), "units of different videos"),
     )
     keys = []
     for name, dashes, label in kinds:
         drawn = False
         for position, run in enumerate(runs):
-            level: Estimate = getattr(run, name)
-            if level.defined:
+            level: Metric = getattr(run, name)
+            if level.mean is not None and is_defined(level):
                 drawn = True
                 axes.axhline(
                     level.mean,
@@ -213,6 +215,9 @@ def _draw_redundancy(axes: Axes, runs: Sequence[DriftCurves], band_kind: BandKin
             keys.append(_key(dashes, f"mean cosine: {label} (right)"))
     for position, run in enumerate(runs):
         _draw_banded(axes, run.patch_grid, run.redundancy, run, position, band_kind, "redundancy")
+    if not any(np.isfinite(run.redundancy).any() for run in runs):
+        axes.text(0.5, 0.5, "undefined", transform=axes.transAxes, ha="center", color=_GREY)
+        axes.set_yticks([])
     axes.margins(y=0.08)
     axes.set(
         title="Redundancy of attended patches",
@@ -236,12 +241,11 @@ def _draw_preference(axes: Axes, runs: Sequence[DriftCurves]) -> None:
             low, high = run.preference_null
             axes.barh(row, high - low, left=low, height=0.7, color="#cccccc", gid=f"null-{position}")
         text = f"undefined (n={preference.n})"
-        if preference.defined:
-            assert preference.mean is not None
-            if preference.has_interval:
-                axes.plot([preference.ci_low, preference.ci_high], [row, row], color=color, linewidth=1.2)
+        if is_defined(preference):
+            if has_interval(preference):
+                axes.plot(_ends(preference), [row, row], color=color, linewidth=1.2)
             axes.plot(
-                [preference.mean],
+                np.array([preference.mean], dtype=np.float64),
                 [row],
                 color=color,
                 marker=marker,
@@ -285,7 +289,12 @@ def _draw_keys(axes: Axes, keys: list[Line2D]) -> None:
     legend.set_in_layout(False)
 
 
-def _key(dashes: str | tuple[int, tuple[int, ...]], label: str) -> Line2D:
+def _ends(metric: Metric) -> Float[np.ndarray, " end"]:
+    """Both ends of an interval."""
+    return np.array([metric.ci_low, metric.ci_high], dtype=np.float64)
+
+
+def _key(dashes: Dashes, label: str) -> Line2D:
     return Line2D([], [], color=_GREY, linestyle=dashes, linewidth=1.0, label=label)
 
 
@@ -305,11 +314,15 @@ def _draw_banded(
     axes.plot(grid, mean, color=color, gid=f"{gid}-{position}", zorder=3)
 
 
-def _draw_steps(axes: Axes, edges: np.ndarray, run: DriftCurves, position: int, band_kind: BandKind) -> None:
-    """A run's attention over time, constant within each bin."""
+def _draw_steps(
+    axes: Axes, edges: np.ndarray, run: DriftCurves, position: int, band_kind: BandKind | None
+) -> None:
+    """A run's attention over time, constant within each bin; no band where `band_kind` is None."""
     color = run_style(position).color
-    mean, low, high = band(run.time_attention, run.video_ids, band_kind)
-    axes.stairs(high, edges, baseline=low, fill=True, color=color, alpha=0.18, linewidth=0)
+    mean, low, high = band(run.time_attention, run.video_ids, band_kind or "items")
+    if band_kind is not None:
+        gid = f"time-band-{position}"
+        axes.stairs(high, edges, baseline=low, fill=True, color=color, alpha=0.18, linewidth=0, gid=gid)
     axes.stairs(mean, edges, baseline=None, color=color, linewidth=1.4, gid=f"time-{position}")
 
 
@@ -336,48 +349,6 @@ def _draw_evidence(axes: Axes, edges: np.ndarray, runs: Sequence[DriftCurves]) -
 def _time_axis(axes: Axes) -> None:
     axes.set_xlim(0, 1)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
-
-
-def _two_panel_caption(runs: Sequence[DriftCurves], band_kind: BandKind) -> str:
-    parts = [f"Shaded: {_BAND_NAMES[band_kind]}."]
-    roads = {run.pooling for run in runs}
-    if len(roads) == 1:
-        parts.append(f"Units are ranked {_POOLING_NAMES[roads.pop()]}.")
-    else:
-        told = [f"run {n}: {_POOLING_NAMES[run.pooling]}" for n, run in enumerate(runs, 1)]
-        parts.append(f"Units are ranked differently ({'; '.join(told)}).")
-    if any(run.unit_fraction for run in runs):
-        parts.append(
-            "Markers: mean over items of the smallest fraction of whole units that holds 50, 80, 90% "
-            "(bar: 95% interval); with few units they lie right of the curve."
-        )
-    if any(run.redundancy_preference.defined for run in runs):
-        parts.append(
-            "Redundancy preference: attention-weighted minus plain mean cosine; null: attention shifted circularly."
-        )
-    return " ".join(parts)
-
-
-def _time_caption(runs: Sequence[DriftCurves], band_kind: BandKind) -> str:
-    parts = [f"Shaded: {_BAND_NAMES[band_kind]}."]
-    if all(run.evidence is None for run in runs):
-        parts.append("No evidence window was shown.")
-    return " ".join(parts)
-
-
-def _labels(runs: Sequence[DriftCurves]) -> list[str]:
-    """Each run's name, cut where endless, and what it stands on."""
-    return [f"{wrapped(run.name, 150, max_lines=1)} ({_counts(run)})" for run in runs]
-
-
-def _counts(run: DriftCurves) -> str:
-    if run.n_items == 0:
-        return "no items"
-    low, high = int(run.n_units.min()), int(run.n_units.max())
-    units = f"{low} units" if low == high else f"{low} to {high} units"
-    items = "1 item" if run.n_items == 1 else f"{run.n_items} items"
-    videos = "1 video" if run.n_videos == 1 else f"{run.n_videos} videos"
-    return f"{items} of {videos}, {units} each"
 
 
 def _check_runs(runs: Sequence[DriftCurves]) -> None:

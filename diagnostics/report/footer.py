@@ -16,8 +16,8 @@ from diagnostics.report.style import FIGURE_WIDTH, LINE_INCHES, run_style, wrapp
 
 __all__ = ["Footer"]
 
-_CAPTION_CHARACTERS = 138
-_LEGEND_CHARACTERS = 104
+_CAPTION_POINTS = 7.0
+_LEGEND_POINTS = 8.0
 
 
 class Footer:
@@ -29,8 +29,8 @@ class Footer:
     """
 
     def __init__(self, labels: Sequence[str], caption: str) -> None:
-        self.labels = [wrapped(label, _LEGEND_CHARACTERS) for label in labels]
-        self.caption = wrapped(caption, _CAPTION_CHARACTERS)
+        self.labels = [wrapped(label, FIGURE_WIDTH - 0.65, _LEGEND_POINTS) for label in labels]
+        self.caption = wrapped(caption, FIGURE_WIDTH - 0.3, _CAPTION_POINTS)
         lines = sum(label.count("\n") + 1.1 for label in self.labels)
         self.legend_inches = LINE_INCHES * lines + 0.05 if labels else 0.0
         self.caption_inches = LINE_INCHES * (self.caption.count("\n") + 1) + 0.06
@@ -54,7 +54,7 @@ class Footer:
             self.caption,
             va="top",
             ha="left",
-            size=7,
+            size=_CAPTION_POINTS,
             color="#333333",
             gid="caption",
         )

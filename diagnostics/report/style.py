@@ -7,15 +7,17 @@ question that holds `$` is shown with its `$`.
 
 from __future__ import annotations
 
-import textwrap
+import bisect
 import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
 
 __all__ = [
     "FIGURE_WIDTH",
@@ -38,7 +40,7 @@ _FONT_POINTS = 8.0
 LINE_INCHES = _FONT_POINTS * 1.35 / 72
 """Height of one line of text, for reserving room below the panels."""
 
-_STYLE = {
+_STYLE: dict[Any, Any] = {
     "axes.axisbelow": True,
     "axes.grid": True,
     "axes.labelsize": _FONT_POINTS,
@@ -100,7 +102,8 @@ def styled() -> Iterator[None]:
     with mpl.rc_context():
         # The person's own matplotlibrc must not change published figures: begin from the defaults.
         mpl.rcdefaults()
-        mpl.rcParams.update(_STYLE)
+        for name, value in _STYLE.items():
+            mpl.rcParams[name] = value
         yield
 
 
@@ -111,19 +114,48 @@ def plain_text(text: str) -> str:
     return " ".join(visible.split()) or "(empty)"
 
 
-def wrapped(text: str, width: int, max_lines: int | None = None) -> str:
-    """`plain_text` in lines of at most `width` characters, cut with an ellipsis after `max_lines`."""
-    lines = textwrap.wrap(plain_text(text), width, max_lines=max_lines, placeholder=" …")
+def wrapped(text: str, inches: float, points: float, max_lines: int | None = None) -> str:
+    """`plain_text` in lines no wider than `inches` at a size of `points`, measured in the figures' font.
+
+    Words wider than a line are broken; what is left after `max_lines` becomes an ellipsis.
+    """
+    lines: list[str] = []
+    rest = plain_text(text)
+    while rest:
+        last = max_lines is not None and len(lines) + 1 == max_lines
+        whole = _fits(rest, inches, points)
+        if whole == len(rest):
+            return "\n".join([*lines, rest])
+        room = _fits(rest, inches - (0.02 * points if last else 0.0), points)
+        cut = rest.rfind(" ", 0, room + 1)
+        cut = cut if cut > 0 else max(room, 1)
+        lines.append(rest[:cut].rstrip() + (" …" if last else ""))
+        if last:
+            break
+        rest = rest[cut:].lstrip()
     return "\n".join(lines)
 
 
-def clock(seconds: float) -> str:
-    """Time as `mm:ss`, or `h:mm:ss` from one hour on; "no time" where it is undefined."""
+def _fits(text: str, inches: float, points: float) -> int:
+    """How many leading characters of `text` are no wider than `inches`."""
+    font = FontProperties(family="DejaVu Sans", size=points)
+
+    def wide(count: int) -> bool:
+        # A space at the end has no ink; its width is that of the line without it.
+        return text_to_path.get_text_width_height_descent(text[:count], font, ismath=False)[0] > 72 * inches
+
+    # No font has glyphs thinner than a twentieth of its size: longer prefixes need not be measured.
+    longest = min(len(text), int(72 * inches * 20 / points))
+    return bisect.bisect_left(range(1, longest + 1), True, key=wide)
+
+
+def clock(seconds: float, full: bool = False) -> str:
+    """Time as `mm:ss`, or `h:mm:ss` from one hour on or where asked; "no time" where it is undefined."""
     if not seconds >= 0:
         return "no time"
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes:02}:{rest:02}"
+    return f"{hours}:{minutes:02}:{rest:02}" if hours or full else f"{minutes:02}:{rest:02}"
 
 
 def save_figure(figure: Figure, path_stem: str | Path) -> list[Path]:

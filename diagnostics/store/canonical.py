@@ -128,9 +128,14 @@ def condition_id(condition: Mapping[str, Any]) -> str:
     """
     if not condition:
         return "-"
-    words = ",".join(f"{key}={condition[key]}" for key in sorted(condition))
+    values = _canonical(condition)  # so that what has one hash also has one front
+    words = ",".join(f"{key}={_word(values[key])}" for key in sorted(values))
     readable = re.sub(r"[^A-Za-z0-9._=,+-]+", "_", words)[:_CONDITION_SLUG_LENGTH]
     return f"{readable}-{_digest(condition, 10)}"
+
+
+def _word(value: Any) -> str:
+    return value if isinstance(value, str) else canonical_json(value)
 
 
 def pair_stem(item_id: str, condition: str) -> str:

@@ -114,7 +114,7 @@ def _read_file(path: Path) -> Iterator[Record]:
             except ValueError as error:
                 raise DamagedRunError(
                     f"line {number} is no record: {error}.",
-                    remedy="Restore the file from a copy, or delete that line: its pair is then measured again.",
+                    remedy="Restore the file from a copy, or delete that line: its pair is measured again.",
                     path=path,
                 ) from error
 

@@ -16,7 +16,7 @@ from typing import Annotated, Any, NoReturn
 from pydantic import BeforeValidator, Field, StrictBool, StrictInt, StrictStr
 from pydantic.dataclasses import dataclass
 
-from diagnostics.store.canonical import Pair, condition_id, plain
+from diagnostics.store.canonical import Pair, canonical_json, condition_id, plain
 from diagnostics.strict import STRICT
 from diagnostics.video.selection import Slot
 
@@ -57,6 +57,11 @@ def _slots(value: Iterable[Any]) -> tuple[Slot, ...]:
     return tuple(_slot(slot) for slot in value)
 
 
+def _condition(value: object) -> object:
+    canonical_json(value)  # refuses NaN, which `plain` would turn into null and so into another condition
+    return plain(value)
+
+
 def _tuples(value: Any) -> Any:
     """Lists and arrays as tuples, however deep, so that a record read back equals the one written."""
     value = plain(value)
@@ -95,13 +100,14 @@ class Record:
 
     Raises:
         ValueError: a field has the wrong type or is unknown (pydantic names it).
+        TypeError: a value has no JSON form.
     """
 
     item_id: Text
     """The item's id in its data set."""
     video_id: Text
     """The item's video, which decides its shard."""
-    condition: Annotated[dict[StrictStr, Any], BeforeValidator(plain)] = field(default_factory=dict)
+    condition: Annotated[dict[StrictStr, Any], BeforeValidator(_condition)] = field(default_factory=dict)
     """What was done to the item: budget, order, dose, sampler, seed... `{}` where there is only one."""
     condition_id: str = field(init=False)
     """`condition` in short; with `item_id` the key of the record."""
@@ -146,7 +152,7 @@ class Record:
     target: Text | None = None
     """The right answer: a letter, or the reference text of an open-ended item."""
     correct: Truth | None = None
-    """Whether `answer` is `target`; null where nothing was to be answered. A reply without a letter is wrong."""
+    """Whether `answer` is `target`; null where nothing was asked. A reply without a letter is wrong."""
     option_logprobs: dict[StrictStr, Number] = field(default_factory=dict)
     """Log-probability of each option's letter as the first token of the reply."""
     seconds: dict[StrictStr, Number] = field(default_factory=dict)

@@ -63,8 +63,8 @@ class MergeCheck:
         told = [f"{len(pairs)} {kind} (such as {pairs[0]})" for kind, pairs in kinds.items() if pairs]
         raise IncompleteRunError(
             f"The records are not those of the whole run: {', '.join(told)}.",
-            remedy="Run the same command again to measure what is missing; "
-            "pairs that are unexpected or recorded twice come from a run with another data set or other shards.",
+            remedy="Run the same command again to measure what is missing; pairs that are unexpected "
+            "or recorded twice come from another data set or another cut into shards.",
         )
 
 

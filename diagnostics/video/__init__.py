@@ -1,0 +1,1 @@
+"""Reading video: which frames there are, choosing some, reading them exactly, perturbing them."""

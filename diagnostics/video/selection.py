@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int, UInt8
 
-from diagnostics.data.items import Evidence
+from diagnostics.data.items import Evidence, Window
 
-__all__ = ["BLANK", "Frames", "Selection", "Slot"]
+__all__ = ["BLANK", "Frames", "Selection", "Slot", "in_window"]
 
 BLANK = "blank"
 """The `source` of a slot that shows a uniform grey picture instead of a frame."""
@@ -86,12 +86,21 @@ class Selection:
             return held
         frames, seconds = self.frame_indices, self.true_seconds
         for window in evidence.windows:
-            if window.start_frame is not None and window.end_frame is not None:
-                held |= (frames >= window.start_frame) & (frames < window.end_frame)
-            else:
-                inside = (seconds >= window.start_seconds) & (seconds < window.end_seconds)
-                held |= (frames >= 0) & inside
+            held |= in_window(window, frames, seconds)
         return held
+
+
+def in_window(
+    window: Window, frames: Int[np.ndarray, " n"], seconds: Float[np.ndarray, " n"]
+) -> Bool[np.ndarray, " n"]:
+    """Which frames, given by number and time, lie in the window; synthetic pictures (-1) never do.
+
+    The window's frame numbers decide where it has them, its times where it has none.
+    """
+    if window.start_frame is not None and window.end_frame is not None:
+        return (frames >= window.start_frame) & (frames < window.end_frame)
+    inside = (seconds >= window.start_seconds) & (seconds < window.end_seconds)
+    return (frames >= 0) & inside
 
 
 @dataclass(frozen=True, slots=True)

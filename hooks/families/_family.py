@@ -104,7 +104,7 @@ def refuse_unknown(model_type: str, known: list[str]) -> UnsupportedModelError:
     """The error for a model type no family file answers to."""
     return UnsupportedModelError(
         f"Model type {model_type!r} has no family in hooks/families.",
-        remedy=f"Known: {', '.join(sorted(known))}. To add one, write hooks/families/<name>.py with a FAMILY.",
+        remedy=f"Known: {', '.join(sorted(known))}. To add one, write hooks/families/<name>.py.",
     )
 
 

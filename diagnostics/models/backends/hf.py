@@ -58,9 +58,7 @@ def answer(loaded: LoadedModel, inputs: Any, item: Item, max_new_tokens: int) ->
     )
 
 
-def _options(
-    tokenizer: Any, item: Item, first: torch.Tensor
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def _options(tokenizer: Any, item: Item, first: torch.Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     encoded = [tokenizer.encode(letter, add_special_tokens=False) for letter in item.letters]
     if not encoded or any(len(ids) != 1 for ids in encoded):
         return (), ()

@@ -4,7 +4,8 @@ A module is named like the configuration's `model_type` (or lists others in `MOD
 
 - `video_arguments(selection)`: keyword arguments for the processor's call, beside the frames;
 - `size_limits(min_pixels, max_pixels, current)`: the video processor's `size` under pixel limits;
-- `notices(selection)`: what the family cannot express about this selection, one sentence each.
+- `notices(selection)`: what the family cannot express about this selection, as `kind: details`;
+- `largest_position(model, inputs)`: the largest rotary position of a prompt.
 """
 
 from __future__ import annotations
@@ -38,6 +39,6 @@ def family_of(model_type: str) -> ModuleType:
     if model_type not in families:
         raise ModelError(
             f"No prompt adapter for the architecture {model_type!r}.",
-            remedy=f"{near_match(model_type, list(families))} Add diagnostics/models/families/{model_type}.py.",
+            remedy=f"{near_match(model_type, list(families))} An adapter is one file in diagnostics/models/families.",
         )
     return importlib.import_module(f"{__name__}.{families[model_type]}")

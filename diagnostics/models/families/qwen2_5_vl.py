@@ -8,6 +8,7 @@ each frame, whatever their number.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from diagnostics.models.families import qwen3_vl
 from diagnostics.video.selection import Selection
 
-__all__ = ["MODEL_TYPES", "notices", "size_limits", "video_arguments"]
+__all__ = ["MODEL_TYPES", "largest_position", "notices", "size_limits", "video_arguments"]
 
 MODEL_TYPES = ("qwen2_5_vl",)
 
@@ -43,6 +44,11 @@ def notices(selection: Selection) -> list[str]:
     if np.max(np.abs(gaps - gaps.mean())) <= max(frame, _UNEVEN * abs(gaps.mean())):
         return []
     return [
-        f"uneven spacing ({gaps.min():.2f} to {gaps.max():.2f} s): this family's temporal positions "
-        f"assume {gaps.mean():.2f} s throughout"
+        f"uneven_spacing: frames lie {gaps.min():.2f} to {gaps.max():.2f} s apart; this family's temporal "
+        f"positions assume {gaps.mean():.2f} s throughout"
     ]
+
+
+def largest_position(model: Any, inputs: Mapping[str, Any]) -> int:
+    """The largest rotary position of the prompt: for hours of video, that of its last unit's time."""
+    return qwen3_vl.largest_position(model, inputs)

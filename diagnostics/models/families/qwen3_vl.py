@@ -8,13 +8,14 @@ The indices are passed as an array because the processor pads a list of odd leng
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from diagnostics.video.selection import Selection
 
-__all__ = ["MODEL_TYPES", "notices", "size_limits", "video_arguments"]
+__all__ = ["MODEL_TYPES", "largest_position", "notices", "size_limits", "video_arguments"]
 
 MODEL_TYPES = ("qwen3_vl", "qwen3_vl_moe")
 
@@ -56,3 +57,17 @@ def notices(selection: Selection) -> list[str]:
     """Nothing: any sequence of times can be written as text."""
     del selection
     return []
+
+
+def largest_position(model: Any, inputs: Mapping[str, Any]) -> int:
+    """The largest rotary position of the prompt, over time, height and width."""
+    names = (
+        "input_ids",
+        "mm_token_type_ids",
+        "image_grid_thw",
+        "video_grid_thw",
+        "second_per_grid_ts",
+        "attention_mask",
+    )
+    positions, _ = model.model.get_rope_index(**{name: inputs[name] for name in names if name in inputs})
+    return int(positions.max())

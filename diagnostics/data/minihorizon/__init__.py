@@ -1,0 +1,25 @@
+"""MiniHorizon: synthetic full procedures with known evidence, as real H.264 files. `data=minihorizon`.
+
+Homogeneous tissue drifts by for minutes, its hue changing with the phase; one lesion appears for less
+than two percent of the time; four-way questions ask what it looked like and when it was. First version.
+"""
+
+from __future__ import annotations
+
+from diagnostics.data.minihorizon.files import ensure_files
+from diagnostics.data.minihorizon.plan import make_plans
+from diagnostics.data.minihorizon.questions import make_items
+from diagnostics.data.minihorizon.settings import Config
+from diagnostics.data.validation import Loaded
+
+__all__ = ["Config", "load"]
+
+
+def load(config: Config) -> Loaded:
+    """The items; their videos are written on first use. None is ever rejected.
+
+    Raises:
+        ConfigError: the cache folder cannot be written.
+    """
+    folder = ensure_files(config)
+    return Loaded(make_items(config, make_plans(config), folder), [])

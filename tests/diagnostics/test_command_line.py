@@ -1,0 +1,118 @@
+"""The command line as a person types it: what it lists, refuses, and where it writes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from diagnostics.catalogue import GROUPS, config_folder, listing, options, rewrite_overrides
+from diagnostics.errors import ConfigError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def diagnose(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "diagnostics", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_alone_it_lists_everything_and_makes_no_folder(tmp_path: Path) -> None:
+    shown = diagnose(cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    for group in ("exp", "model", "data", "sampling"):
+        for name, line in options(group).items():
+            assert f"{name} " in shown.stdout
+            assert line, f"{group}/{name}.yaml opens without a comment that says what it is"
+            assert line in shown.stdout
+    assert shown.stdout.count("python -m diagnostics +exp=") == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"]])
+def test_showing_help_does_not_import_torch(tmp_path: Path, arguments: list[str]) -> None:
+    program = (
+        "import sys; sys.argv = ['diagnostics', *sys.argv[1:]]\n"
+        "from diagnostics.__main__ import main; main()\n"
+        "heavy = {'torch', 'transformers', 'hydra', 'matplotlib', 'av'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", program, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["+exp=attention_drfit"], "'attention_drift'"),
+        (["+exp=attention_drift", "model=tinny"], "'tiny'"),
+        (["+exp=attention_drift", "exp.key_fractoin=0.5"], "'key_fraction'"),
+        (["+exp=attention_drift", "data.limti=2"], "'limit'"),
+        (["+exp=attention_drift", "sampling.bugdet=2"], "'budget'"),
+        (["+exp=attention_drift", "reading.wokers=2"], "'workers'"),
+        (["+exp=attention_drift", "modle.dtype=float32"], "'model'"),
+        (["+exp=attention_drift", "outt=here"], "'out'"),
+    ],
+)
+def test_a_misspelt_name_is_refused_and_the_near_match_named(
+    tmp_path: Path, arguments: list[str], named: str
+) -> None:
+    run = diagnose(*arguments, f"out={tmp_path}/run", cwd=tmp_path)
+    assert run.returncode != 0
+    assert f"Did you mean {named}?" in " ".join(run.stderr.split()), run.stderr
+    assert "Traceback" not in run.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_value_that_must_be_given_is_asked_for(tmp_path: Path) -> None:
+    run = diagnose("+exp=attention_drift", "data=jsonl", cwd=tmp_path)
+    assert run.returncode == 2
+    assert "data.path must be given" in run.stderr
+
+
+def test_a_wrong_type_is_named(tmp_path: Path) -> None:
+    run = diagnose("+exp=attention_drift", "sampling.budget=many", cwd=tmp_path)
+    assert run.returncode == 2
+    assert "'sampling.budget' is 'many'" in " ".join(run.stderr.split())
+
+
+def test_overrides_reach_hydra_in_its_own_form() -> None:
+    rewritten = rewrite_overrides(
+        ["exp=attention_drift", "model=tiny", "exp.key_fraction=0.5", "-m", "out=x"]
+    )
+    assert rewritten == [
+        "+exp=attention_drift",
+        "model=tiny",
+        "++exp.key_fraction=0.5",
+        "-m",
+        "++out=x",
+        "hydra.sweep.dir=x/.multirun",
+    ]
+
+
+def test_swept_options_are_each_checked() -> None:
+    assert rewrite_overrides(["model=tiny,qwen3_vl_8b"]) == ["model=tiny,qwen3_vl_8b"]
+    with pytest.raises(ConfigError, match="qwen3_vl_9b"):
+        rewrite_overrides(["model=tiny,qwen3_vl_9b"])
+
+
+def test_options_of_a_further_folder_are_known(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine.yaml").write_text("# My own\nname: mine\npath: /somewhere\n")
+    arguments = ["--config-dir", str(tmp_path), "model=mine"]
+    assert rewrite_overrides(arguments) == arguments
+
+
+def test_every_group_has_options_and_the_listing_names_the_groups() -> None:
+    assert config_folder() == ROOT / "conf" or config_folder().parent.name == "diagnostics"
+    assert all(options(group) for group in GROUPS)
+    assert "Experiments (+exp=...)" in listing()
