@@ -143,7 +143,8 @@ def _refuse_model(model: Any, family: Family) -> None:
     text = family.text_model(model)
     name = type(model).__name__
     config = text.config
-    if not (text._supports_attention_backend and text._supports_sdpa and text._can_set_attn_implementation()):
+    flags = [getattr(text, flag, False) for flag in ("_supports_attention_backend", "_supports_sdpa")]
+    if not (all(flags) and text._can_set_attn_implementation()):
         raise UnsupportedModelError(
             f"{name} does not compute attention through transformers' attention interface.",
             remedy="Use the checkpoint's native transformers class, not remote code.",

@@ -58,19 +58,19 @@ class Captured:
         """How many rows each role's mean is over; 0 for `generated` when no token was fed back."""
         return dict(zip(self.roles, self._read().row_counts.tolist(), strict=True))
 
-    def unit_mass(self, role: str | None = None) -> Float[np.ndarray, "layer head role unit"]:
+    def unit_mass(self, role: str | None = None) -> Float[np.ndarray, "layer head *role unit"]:
         """Attention to each temporal unit, [layer, head, role, unit]; [layer, head, unit] for one role."""
         return self._of_role(self._read().units, role, axis=2)
 
-    def rest_mass(self, role: str | None = None) -> Float[np.ndarray, "layer head role"]:
+    def rest_mass(self, role: str | None = None) -> Float[np.ndarray, "layer head *role"]:
         """Attention to all that is not video or image, [layer, head, role]; [layer, head] for one role."""
         return self._of_role(self._read().rest, role, axis=2)
 
-    def token_mass(self, role: str | None = None) -> Float[np.ndarray, "layer role token"]:
+    def token_mass(self, role: str | None = None) -> Float[np.ndarray, "layer *role token"]:
         """Attention to each visual token, mean over heads, [layer, role, token] or [layer, token]."""
         return self._of_role(self._asked("tokens", "token_mass"), role, axis=1)
 
-    def value_mass(self, role: str | None = None) -> Float[np.ndarray, "layer head role unit"]:
+    def value_mass(self, role: str | None = None) -> Float[np.ndarray, "layer head *role unit"]:
         """Value-weighted attention to each unit: the sum over its tokens j of a_j * ||v_j||_2.
 
         Attention times the length of the value vector it moves, per key/value head and not normalised:
@@ -79,7 +79,7 @@ class Captured:
         """
         return self._of_role(self._asked("value_units", "value_weighted"), role, axis=2)
 
-    def value_rest_mass(self, role: str | None = None) -> Float[np.ndarray, "layer head role"]:
+    def value_rest_mass(self, role: str | None = None) -> Float[np.ndarray, "layer head *role"]:
         """Value-weighted attention to all that is not video or image; adds to `value_mass`."""
         return self._of_role(self._asked("value_rest", "value_weighted"), role, axis=2)
 

@@ -261,7 +261,7 @@ def _mark_surroundings(
 ) -> None:
     """Check that units are contiguous, and mark the delimiters and times beside them."""
     apart = family.unit_delimited and source.kind is Kind.VIDEO
-    units = np.flatnonzero(layout.unit_source == number)
+    units = np.flatnonzero(layout.unit_source == number).tolist()
     blocks = np.split(source.positions, source.grid[0] if apart else 1)
     for index, block in enumerate(blocks):
         first, last = int(block[0]), int(block[-1])
@@ -304,9 +304,7 @@ def _mark_time(tokenizer: Any, layout: Layout, before: int, unit: int) -> None:
     layout.unit_shown_seconds[unit] = float(match.group(1))
 
 
-def _mark_outer_pair(
-    layout: Layout, units: Int[np.ndarray, " unit"], source: _Source, ids: VisionIds
-) -> None:
+def _mark_outer_pair(layout: Layout, units: list[int], source: _Source, ids: VisionIds) -> None:
     """Mark the pair around the whole video where the stack keeps one (transformers >= 5.10.1)."""
     first = int(np.flatnonzero(layout.unit == units[0])[0]) - 1
     last = int(source.positions[-1]) + 2
@@ -314,4 +312,4 @@ def _mark_outer_pair(
     closes = last < len(layout.input_ids) and layout.input_ids[last] == ids.end
     if opens and closes:
         layout.kind[[first, last]] = Kind.DELIMITER
-        layout.unit[[first, last]] = units[[0, -1]]
+        layout.unit[[first, last]] = units[0], units[-1]

@@ -66,7 +66,7 @@ def _first_text(
     input_ids: Int[np.ndarray, " position"],
     kind: Int[np.ndarray, " position"],
     start: int,
-) -> Int[np.ndarray, " position"]:
+) -> Int[np.ndarray, " question"]:
     """The first run of text after `start`: ends at a special token, blank tokens at its edges dropped.
 
     Raises:

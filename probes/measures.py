@@ -41,6 +41,7 @@ MEASURES: dict[str, str] = {
     "position_explained": "part of the concentration that position alone gives",
     "accuracy": "fraction of items answered correctly; no answer counts as wrong",
     "none_rate": "fraction of items whose reply names no option",
+    "choice_accuracy": "fraction of items whose right option has the likeliest letter",
 }
 
 SUFFIXES: dict[str, str] = {

@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -186,23 +186,28 @@ def _plain(key: str) -> str:
 
 
 def _refuse_misspelt(record: Mapping[str, Any]) -> None:
-    """Unknown keys are metadata, unless they look like a slip for a known one that is not there.
-
-    A near match is the same letters in another order or case, or a difflib ratio above 0.8 (`answr`,
-    `videos`). Compounds of a known key (`question_id`, `video_fps`) are other words, not slips.
-    """
+    """Unknown keys are metadata, unless they look like a slip for a known one."""
     for key in record:
-        if key in KEYS:
-            continue
-        for known in KEYS:
-            compound = key.startswith(f"{known}_") or key.endswith(f"_{known}")
-            written, wanted = _plain(key), _plain(known)
-            ratio = difflib.SequenceMatcher(None, written, wanted).ratio()
-            if not compound and (sorted(written) == sorted(wanted) or ratio > 0.8):
-                raise RecordError(
-                    f"Unknown key {key!r}: did you mean {known!r}?",
-                    remedy='Rename it, or keep it as it is inside "metadata": {...}.',
-                )
+        known = None if key in KEYS else _slip_for(key)
+        if known is not None:
+            raise RecordError(
+                f"Unknown key {key!r}: did you mean {known!r}?",
+                remedy='Rename it, or keep it as it is inside "metadata": {...}.',
+            )
+
+
+@lru_cache(maxsize=4096)
+def _slip_for(key: str) -> str | None:
+    """The known key that `key` is a slip for: the same letters in another order or case, or a difflib
+    ratio above 0.8 (`answr`, `videos`). Compounds of a known key (`question_id`) are other words."""
+    written = _plain(key)
+    for known in KEYS:
+        compound = key.startswith(f"{known}_") or key.endswith(f"_{known}")
+        wanted = _plain(known)
+        ratio = difflib.SequenceMatcher(None, written, wanted).ratio()
+        if not compound and (sorted(written) == sorted(wanted) or ratio > 0.8):
+            return known
+    return None
 
 
 def to_record(item: Item, root: Path) -> dict[str, Any]:

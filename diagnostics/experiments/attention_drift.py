@@ -42,7 +42,7 @@ from diagnostics.experiments.pairs import Measured, Pair, Source, measure_pairs
 from diagnostics.models.backends.hf import Reply, answer
 from diagnostics.models.loading import LoadedModel
 from diagnostics.models.prompting import Prompt, prepare_inputs
-from diagnostics.scoring.letters import extract_letter
+from diagnostics.scoring.accuracy import score_logprobs, score_reply
 from diagnostics.store import tensor_parts as parts
 from diagnostics.store.manifest import package_versions
 from diagnostics.strict import STRICT, near_match
@@ -164,7 +164,7 @@ class _Measurement:
         fields = {
             **_prompt_fields(prompt, inputs, tokens),
             **_answer_fields(item, reply),
-            "measures": measures | dict(redundancy.variants),
+            "measures": _choice_measure(item, reply) | measures | dict(redundancy.variants),
             "seconds": seconds,
             "warnings": [*prompt.notices, *_position_warnings(loaded, inputs)],
         }
@@ -393,10 +393,17 @@ def _answer_fields(item: Item, reply: Reply) -> dict[str, Any]:
         "option_logprobs": dict(zip(item.letters, reply.option_logprobs, strict=False)),
     }
     if item.options:
-        extraction = extract_letter(reply.text, item.options)
-        fields |= {"answer": extraction.letter, "rule": extraction.rule}
-        fields["correct"] = None if item.answer is None else extraction.letter == item.answer
+        score = score_reply(item, reply.text)
+        fields |= {"answer": score.answer, "rule": score.rule, "correct": score.correct}
     return fields
+
+
+def _choice_measure(item: Item, reply: Reply) -> dict[str, float]:
+    """Whether the option with the likeliest letter is right: beside accuracy, never in place of it."""
+    if not reply.option_logprobs or item.answer is None:
+        return {}
+    chosen = score_logprobs(item, dict(zip(item.letters, reply.option_logprobs, strict=True)))
+    return {"choice_accuracy": float(bool(chosen.correct))}
 
 
 def _position_warnings(loaded: LoadedModel, inputs: Any) -> list[str]:

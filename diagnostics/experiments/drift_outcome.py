@@ -42,6 +42,7 @@ _VARIANT = "@"
 _HEADLINE = (
     "accuracy",
     "none_rate",
+    "choice_accuracy",
     "visual_mass",
     "unit_fraction_50",
     "unit_fraction_90",

@@ -14,7 +14,7 @@ import traceback
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from diagnostics.data.items import Item
@@ -48,8 +48,15 @@ class Pair:
 
 @dataclass(frozen=True)
 class Source:
-    """What a pair is measured on: its frames, and how long reading them took."""
+    """What a pair is measured on.
 
+    Attributes:
+        item: the item, its evidence checked against the video and told in seconds as well as in frames.
+        frames: what it is shown.
+        decode_seconds: how long reading them took.
+    """
+
+    item: Item
     frames: Frames
     decode_seconds: float
 
@@ -78,6 +85,7 @@ def measure_pairs(
     and resumed leaves the same records as one that was not.
     """
     folder = context.folder
+    folder.expect(len(pairs))
     pending = [pair for pair in pairs if pair.key not in folder.finished]
     reading = context.config.reading
     with (
@@ -122,14 +130,12 @@ class _ReadAhead:
         video = pair.item.video
         started = time.perf_counter()
         index = self._once(("index", video), lambda: self.reader.index(video))
-        check_evidence(pair.item, index.duration, index.n_frames)
-        selection = self.context.sampler.select(self.context.sampling, index, pair.item)
-
-        def decode() -> Source:
-            frames = fill(selection, lambda indices: self.reader.read(video, indices))
-            return Source(frames, time.perf_counter() - started)
-
-        return self._once((video, selection), decode)
+        item = check_evidence(pair.item, index.duration, index.n_frames)
+        selection = self.context.sampler.select(self.context.sampling, index, item)
+        frames = self._once(
+            (video, selection), lambda: fill(selection, lambda indices: self.reader.read(video, indices))
+        )
+        return Source(item, frames, time.perf_counter() - started)
 
     def _once(self, key: Hashable, compute: Callable[[], T]) -> T:
         """The value of `key`, computed by whoever asks first; the others wait for it.
@@ -160,7 +166,7 @@ def _measure(
         source = future.result()
         selection = source.frames.selection
         fields |= _selection_fields(selection)
-        measured = _guard_memory(measure, pair, source)
+        measured = _guard_memory(measure, replace(pair, item=source.item), source)
         fields |= measured.fields
         fields["seconds"] = {"decode": source.decode_seconds, **fields.get("seconds", {})}
         fields["warnings"] = (*_selection_warnings(selection), *fields.get("warnings", ()))
@@ -232,6 +238,7 @@ def _selection_fields(selection: Selection) -> dict[str, Any]:
         "slots": selection.slots,
         "selection_rule": selection.rule,
         "source_fps": selection.source_fps,
+        "source_seconds": selection.source_seconds,
     }
 
 

@@ -93,7 +93,7 @@ def _occurrences(title: str, kind: str, told: str, found: Mapping[str, Occurrenc
 
 
 def paths_list(paths: Mapping[str, Path | str]) -> Group:
-    """Labelled paths, one a line, never cut: they are there to be copied."""
+    """Labelled paths, one a line. Print with `soft_wrap=True` to keep each on its line for copying;
+    otherwise those wider than the console are folded, never cut."""
     width = max((len(label) for label in paths), default=0)
-    told = (f"{label:<{width}}  {path}" for label, path in paths.items())
-    return Group(*(Text(line, no_wrap=True, overflow="ignore") for line in told))
+    return Group(*(Text(f"{label:<{width}}  {path}") for label, path in paths.items()))

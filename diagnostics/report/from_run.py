@@ -240,6 +240,12 @@ def unit_mass(
         )
     plain = _of_role(tensors, tensors.attention.unit_mass, definition)
     taken = head_mask(definition, plain)
+    if not taken.any():
+        raise RunError(
+            f"The definition takes no heads: of {len(plain)} captured layers none is {definition.layers}.",
+            remedy="Choose another set of layers.",
+            item_id=tensors.item_id,
+        )
     if definition.weighting == "attention":
         return plain, taken
     if tensors.attention.value_mass is None:

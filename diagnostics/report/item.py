@@ -109,7 +109,7 @@ def item_attention_figure(item: ItemAttention) -> Figure:
             # Three seconds of two hours are thinner than a pixel: the outline keeps them in sight.
             axes.axvspan(start, end, facecolor=(_EVIDENCE, 0.2), edgecolor=(_EVIDENCE, 0.6), linewidth=0.7)
         keys: list[Line2D | Patch] = [Line2D([], [], color=color, label="heads pooled")]
-        if item.head_low is not None and item.head_high is not None:
+        if len(order) and item.head_low is not None and item.head_high is not None:
             axes.stairs(
                 item.head_high[order],
                 edges,
@@ -121,7 +121,7 @@ def item_attention_figure(item: ItemAttention) -> Figure:
                 gid="heads",
             )
             keys.append(Patch(color=color, alpha=0.2, label="quartiles of heads"))
-        if item.control_share is not None and np.isfinite(item.control_share).any():
+        if len(order) and item.control_share is not None and np.isfinite(item.control_share).any():
             axes.stairs(
                 item.control_share[order],
                 edges,
@@ -132,8 +132,9 @@ def item_attention_figure(item: ItemAttention) -> Figure:
                 gid="control",
             )
             keys.append(Line2D([], [], color="#555555", linestyle=":", label="position only"))
-        pooled, thickness = item.unit_share[order], 1.3 if len(order) <= 128 else 0.7
-        axes.stairs(pooled, edges, baseline=None, color=color, linewidth=thickness, gid="attention")
+        if len(order):
+            pooled, thickness = item.unit_share[order], 1.3 if len(order) <= 128 else 0.7
+            axes.stairs(pooled, edges, baseline=None, color=color, linewidth=thickness, gid="attention")
         axes.axhline(1 / len(item.unit_share), color="#555555", linestyle="--", linewidth=0.8, gid="uniform")
         keys.append(Line2D([], [], color="#555555", linestyle="--", linewidth=0.8, label="uniform"))
         if item.evidence_windows:

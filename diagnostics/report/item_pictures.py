@@ -74,7 +74,7 @@ def item_attention(item: Item, record: Record, tensors: PairTensors, definition:
         correct=record.correct,
         unit_share=pooled_share(tensors, definition),
         slot_seconds=tensors.units.true_seconds,
-        duration=float("nan"),
+        duration=float("nan") if record.source_seconds is None else record.source_seconds,
         head_low=low,
         head_high=high,
         control_share=control,

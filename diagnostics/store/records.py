@@ -131,6 +131,8 @@ class Record:
     """What decoded the video, with its version."""
     source_fps: Number = None
     """Average frame rate of the source, in frames a second."""
+    source_seconds: Number = None
+    """Duration of the source in seconds."""
     grid: Grids = ()
     """For each video of the prompt (time, height, width) in vision patches, before merging."""
     n_units: Count | None = None

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -99,7 +99,7 @@ class RunFolder:
         experiment: str = "",
         ignore: Collection[str] = frozenset(),
         gpus: Iterable[str] = (),
-    ) -> Self:
+    ) -> RunFolder:
         """Make the run, or go on with it.
 
         Args:
@@ -323,7 +323,7 @@ class RunFolder:
         finally:
             self._lock.release()
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> RunFolder:
         return self
 
     def __exit__(

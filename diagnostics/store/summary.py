@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pandas as pd
 from pydantic import TypeAdapter
@@ -83,7 +83,7 @@ class Summary:
         records: Iterable[Record],
         metrics: Mapping[str, Metric],
         rows: Iterable[Row] = (),
-    ) -> Self:
+    ) -> Summary:
         """The summary of a run's records (`read_records`: one a pair), with the numbers made from them."""
         records = list(records)
         failures = [(r.error.type, r.item_id, r.error.message) for r in records if r.error is not None]

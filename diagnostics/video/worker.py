@@ -88,12 +88,9 @@ def _read(
         return
     descriptor = memory_file(size)
     try:
-        with mmap.mmap(descriptor, size) as memory:
-            pixels = np.frombuffer(memory, np.uint8).reshape(shape)
-            try:
-                load_reader(reader).read(index, wanted, pixels, threads)
-            finally:
-                del pixels  # the map cannot be closed while an array uses it
+        # Not closed by hand: a reader's error still holds the array, and a map in use cannot be closed.
+        pixels = np.frombuffer(mmap.mmap(descriptor, size), np.uint8).reshape(shape)
+        load_reader(reader).read(index, wanted, pixels, threads)
         connection.send((shape, None))
         send_handle(connection, descriptor, os.getppid())
     finally:

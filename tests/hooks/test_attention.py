@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from transformers import AutoModelForImageTextToText, Qwen2VLConfig, Qwen3VLMoeConfig
 
 import hooks
 
@@ -369,3 +370,44 @@ def test_half_precision_and_autocast_still_recompute_in_float32(fresh):
         scores = scores.masked_fill(torch.ones_like(scores).triu(1).bool(), -torch.inf)
         expected = _by_unit(scores.softmax(-1).numpy(), tokens)
         assert np.abs(captured.row_unit_mass()[layer] - expected).max() <= TOLERANCE
+
+
+@pytest.mark.parametrize("member", ["qwen3_vl_moe", "qwen2_vl"])
+def test_the_other_members_of_the_families(qwen3, qwen2_5, tokenizer, member):
+    """Model types that share a family's layout: mass against their own eager attention."""
+    bench, config = _member(member, qwen3, qwen2_5)
+    torch.manual_seed(3)
+    model = AutoModelForImageTextToText.from_config(config, attn_implementation="sdpa").eval()
+    assert model.config.model_type == member
+    inputs = bench.prompt(frames=7)
+    tokens = hooks.token_map(model, bench.processor, inputs, n_frames=7)
+    inputs.pop("second_per_grid_ts", None)
+    with torch.no_grad():
+        plain = model(**inputs).logits
+        with (
+            hooks.visual_features(model, tokens, ("projector", "vit", "layer:1")) as features,
+            hooks.attention_rows(model, tokens, rows=("question", "last")) as captured,
+        ):
+            observed = model(**inputs).logits
+        assert torch.equal(plain, observed)
+        model.set_attn_implementation("eager")
+        attention = torch.stack(model(**inputs, output_attentions=True).attentions)[:, 0].double().numpy()
+    _expect(captured, attention, tokens, ("question", "last"))
+    assert [len(features[source]) for source in features] == [tokens.n_visual] * 3
+
+
+def _member(member, qwen3, qwen2_5):
+    base = qwen3 if member == "qwen3_vl_moe" else qwen2_5
+    plain = base.model.config
+    special = {name: getattr(plain, name) for name in plain.to_dict() if name.endswith("_token_id")}
+    special = {
+        name: value for name, value in special.items() if name.startswith(("image", "video", "vision"))
+    }
+    text, vision = plain.text_config.to_dict(), plain.vision_config.to_dict()
+    for part in (text, vision):
+        part.pop("model_type")
+    if member == "qwen3_vl_moe":
+        text |= {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+        return base, Qwen3VLMoeConfig(text_config=text, vision_config=vision, **special)
+    vision = {"depth": 2, "embed_dim": 32, "hidden_size": 64, "num_heads": 2, "patch_size": 14}
+    return base, Qwen2VLConfig(text_config=text, vision_config=vision, **special)

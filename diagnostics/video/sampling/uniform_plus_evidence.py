@@ -44,7 +44,12 @@ def evidence_frames(index: VideoIndex, evidence: Evidence | None, count: int) ->
     if evidence is None or evidence.kind == "global":
         return np.empty(0, dtype=np.int64)
     numbers = np.arange(index.n_frames)
-    inside = [numbers[in_window(window, numbers, index.seconds)] for window in evidence.windows]
+    free = np.ones(index.n_frames, dtype=bool)
+    inside = []
+    for window in evidence.windows:
+        held = in_window(window, numbers, index.seconds) & free  # where windows overlap, the first has it
+        free &= ~held
+        inside.append(numbers[held])
     inside = sorted((frames for frames in inside if len(frames)), key=len)
     chosen: list[Int[np.ndarray, " n"]] = []
     for rank, frames in enumerate(inside):

@@ -296,3 +296,14 @@ def test_what_is_written_is_read_again(tmp_path, data):
         loaded = load(path)
         assert loaded.rejected == []
         assert [_comparable(item) for item in loaded.items] == [_comparable(item) for item in plain]
+
+
+def test_the_documented_example_works(tmp_path):
+    page = (Path(__file__).parents[3] / "docs" / "data.md").read_text(encoding="utf-8")
+    path = tmp_path / "my.jsonl"
+    path.write_text(page.split("```json\n")[1].split("```")[0], encoding="utf-8")
+    loaded = load(path)
+    assert loaded.rejected == []
+    assert [item.id for item in loaded.items] == ["case1-polyp", "case1-end"]
+    assert loaded.items[0].answer == "C"
+    assert loaded.items[0].evidence.seconds == 2.5

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 
 from diagnostics.data import load_items
@@ -146,3 +148,16 @@ def test_a_missing_file_names_what_is_there(load, write_lines, tmp_path):
     assert len(load_items("medhorizon", {"root": str(tmp_path), "path": "mlvbench-test.jsonl"}).items) == 1
     with pytest.raises(DataFileError, match="no such root"):
         load_items("medhorizon", {"root": str(tmp_path / "gone")})
+
+
+def test_the_documented_sidecar_works(load):
+    page = (Path(__file__).parents[3] / "docs" / "data.md").read_text(encoding="utf-8")
+    rows = page.split("```json\n")[2].split("```")[0].splitlines()
+    where = qa("Site", question="Where is the lesion?")
+    loaded = load(video("002-010", where), video("case-07", qa(), qa("WR")), sidecar=rows)
+    assert loaded.rejected == []
+    assert [item.evidence.kind if item.evidence else None for item in loaded.items] == [
+        "proxy",
+        None,
+        "global",
+    ]

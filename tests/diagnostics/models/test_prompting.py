@@ -71,9 +71,9 @@ def test_blank_pictures_keep_the_clock(tiny: LoadedModel) -> None:
 
 def test_question_options_and_instruction_follow_the_video(tiny: LoadedModel) -> None:
     text = prompt_of(tiny, item(), frames([0.0, 2.0]))
-    assert text.endswith(
-        "What colour?\nA. red\nB. blue\nOne letter.<|im_end|>\n<|im_start|>assistant\n"
-    ), text
+    assert text.endswith("What colour?\nA. red\nB. blue\nOne letter.<|im_end|>\n<|im_start|>assistant\n"), (
+        text
+    )
 
 
 def test_earlier_turns_come_first_and_the_video_opens_the_conversation(tiny: LoadedModel) -> None:
@@ -101,7 +101,9 @@ def test_equal_prompts_have_equal_hashes(tiny: LoadedModel) -> None:
 
 
 def test_pixel_limits_reach_the_processor() -> None:
-    small = load_model(ModelConfig(name="t", path="tiny", dtype="float32", device="cpu", max_pixels=4 * 64 * 64))
+    small = load_model(
+        ModelConfig(name="t", path="tiny", dtype="float32", device="cpu", max_pixels=4 * 64 * 64)
+    )
     prompt = prepare_inputs(small, item(), frames([0.0, 2.0, 4.0, 6.0]), instruction="x", max_new_tokens=4)
     assert prompt.inputs["video_grid_thw"].tolist() == [[2, 4, 4]]
 

@@ -152,6 +152,8 @@ def run_folder(tmp_path: Path) -> tuple[Path, list[PairTensors]]:
             most = int(np.argmax(tensors.attention.unit_mass[:, :, 0].mean(axis=(0, 1))))
             run.save_thumbnails(item_id, "-", pixels, [2 * most, (2 * most + 2) % 10])
             written.append(tensors)
-        run.append(Record(item_id="d", video_id="v9.mp4", error={"type": "MissingVideoError", "message": "no"}))
+        run.append(
+            Record(item_id="d", video_id="v9.mp4", error={"type": "MissingVideoError", "message": "no"})
+        )
         write_summary(run.path, Summary.of("attention_drift", run.records(), METRICS))
     return path, written

@@ -64,7 +64,14 @@ def test_a_cut_text_ends_in_an_ellipsis_within_the_width():
 
 @pytest.mark.parametrize(
     ("seconds", "shown"),
-    [(0, "00:00"), (59.99, "00:59"), (3599, "59:59"), (3600, "1:00:00"), (float("nan"), "no time"), (-1, "no time")],
+    [
+        (0, "00:00"),
+        (59.99, "00:59"),
+        (3599, "59:59"),
+        (3600, "1:00:00"),
+        (float("nan"), "no time"),
+        (-1, "no time"),
+    ],
 )
 def test_clock(seconds, shown):
     assert clock(seconds) == shown
@@ -121,4 +128,7 @@ def test_bytes_differ_for_another_figure(tmp_path):
     with styled():
         figure = Figure(figsize=(2, 1))
         figure.add_subplot().plot(np.arange(3))
-    assert save_figure(figure, tmp_path / "a")[0].read_bytes() != save_figure(hello(), tmp_path / "b")[0].read_bytes()
+    assert (
+        save_figure(figure, tmp_path / "a")[0].read_bytes()
+        != save_figure(hello(), tmp_path / "b")[0].read_bytes()
+    )

@@ -63,6 +63,7 @@ def _tensors(
             rest_mass,
             rng.random((layers, len(roles), tokens), dtype=np.float32),
             value_mass=unit_mass * np.float32(0.5) if full else None,
+            value_rest_mass=rest_mass * np.float32(2.0) if full else None,
             sink_score=rng.random((layers, tokens), dtype=np.float32) if full else None,
         ),
         rows=Rows(np.arange(queries, dtype=np.int32), row_mass, row_rest) if full else None,
@@ -71,6 +72,7 @@ def _tensors(
             np.arange(units) == 1,
             np.where(np.arange(units) > 1, 1, -1).astype(np.int32),
             np.where(unit_of_token > 1, 0.5, np.nan).astype(np.float32),
+            mean_direction=rng.random(7, dtype=np.float32),
         )
         if full
         else None,

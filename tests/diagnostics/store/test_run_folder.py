@@ -101,12 +101,12 @@ def test_the_manifest_says_what_ran(tmp_path):
 def test_a_checkout_that_is_not_ours_tells_no_commit(tmp_path):
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     (tmp_path / "site-packages").mkdir()
-    assert git_state(tmp_path / "site-packages") is None
     assert git_state(tmp_path) is None  # no commit yet
     identity = ["-c", "user.name=n", "-c", "user.email=e"]
     commit = ["git", "-C", tmp_path, *identity, "commit", "-q", "--allow-empty", "-m", "m"]
     subprocess.run(commit, check=True)
     assert git_state(tmp_path)["dirty"] is False
+    assert git_state(tmp_path / "site-packages") is None
     (tmp_path / "new").touch()
     assert git_state(tmp_path)["dirty"] is True
 

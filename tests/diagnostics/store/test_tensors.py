@@ -207,7 +207,7 @@ def test_contradictions_are_refused_and_leave_no_file(tmp_path, make_tensors):
 
 def test_other_number_types_are_converted(tmp_path, make_tensors):
     good = make_tensors()
-    tensors = spoil(good, "answer", logits=[1, 2, 3, 4])
+    tensors = spoil(good, "answer", logits=np.array([1, 2, 3, 4]))
     tensors = spoil(tensors, "tokens", position=good.tokens.position.astype(np.int64))
     tensors = spoil(tensors, "attention", token_mass=good.attention.token_mass.astype(np.float64))
     write_tensors(tmp_path / "pair.h5", tensors)
