@@ -182,10 +182,12 @@ class LayerMass:
         heads, n_keys = q.shape[0], k.shape[1]
         group = heads // k.shape[0]
         visual, other = self.plan.placed(q.device)
-        other = torch.nn.functional.pad(other[:n_keys], (0, n_keys - min(n_keys, len(other))), value=1.0)
+        if n_keys != self.plan.length:  # keys of generated tokens are not video; a chunk has fewer keys
+            other = torch.nn.functional.pad(other, (0, n_keys - len(other)), value=1.0)
         if n_keys < self.plan.length:  # a chunk of the prompt: later tokens are not there yet
             visual = visual[: int((self.plan.visual < n_keys).sum())]
-        wanted = q.index_select(1, rows).float().mul_(scaling)
+        # Not index_select: it would first copy all of a transposed tensor.
+        wanted = q[:, rows].float().mul_(scaling)
         blocked = _blocked(rows, q.shape[1], n_keys)
         kept = []
         for index in range(k.shape[0]):
@@ -292,7 +294,7 @@ def _mask_(
             scores[..., blocked[0] :].masked_fill_(blocked[1], float("-inf"))
         return
     own = mask if mask.shape[0] == 1 else mask[here]
-    own = own.index_select(1, rows)[..., : scores.shape[-1]]
+    own = own[:, rows, : scores.shape[-1]]
     if own.dtype == torch.bool:
         scores.masked_fill_(~own, float("-inf"))
     else:

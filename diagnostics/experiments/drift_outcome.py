@@ -203,23 +203,23 @@ def _sweep(context: Context, config: Config, records: Sequence[Record]) -> pd.Da
     chosen = list(
         definitions(config.all_roles, config.layer_sets, config.head_sets, weightings, (config.pooling,))
     )
-    columns: dict[Definition, dict[str, list[float]]] = {definition: {} for definition in chosen}
+    values: dict[tuple[Definition, str], list[float]] = {}
+    videos: dict[Definition, list[str]] = {}
     with context.progress("Measuring every definition", total=len(records)) as advance:
         for record in records:
             path = tensor_path(context.folder.path, record)
             if path is not None:
                 localised = record.measures.get("evidence_covered") is not None
-                for definition, values in _by_definition(read_tensors(path), chosen, localised):
+                for definition, measured in _by_definition(read_tensors(path), chosen, localised):
+                    videos.setdefault(definition, []).append(record.video_id)
                     for name in _swept_names():
-                        columns[definition].setdefault(name, []).append(values.get(name, float("nan")))
+                        values.setdefault((definition, name), []).append(measured.get(name, float("nan")))
             advance()
-    videos = [record.video_id for record in records if record.tensor_file is not None]
     rows = []
-    for definition, measured in columns.items():
-        for name, column in measured.items():
-            metric = _metric(column, videos)
-            numbers = {"value": metric.mean, "ci_low": metric.ci_low, "ci_high": metric.ci_high}
-            rows.append({**definition.as_columns(), "measure": name, **numbers, "n": metric.n})
+    for (definition, name), column in values.items():
+        metric = _metric(column, videos[definition])
+        numbers = {"value": metric.mean, "ci_low": metric.ci_low, "ci_high": metric.ci_high, "n": metric.n}
+        rows.append({**definition.as_columns(), "measure": name, **numbers})
     return pd.DataFrame(rows)
 
 
@@ -235,7 +235,7 @@ def _by_definition(
         return
     units = tensors.units
     shown = ShownUnits(units.frame_index, units.true_seconds, units.shown_seconds, units.evidence)
-    counts = np.bincount(tensors.tokens.unit, minlength=len(units.frame_index))
+    counts = np.bincount(tensors.tokens.unit_index, minlength=len(units.frame_index))
     for definition in chosen:
         if definition.role not in tensors.role:
             continue  # an item without options has no option rows

@@ -273,7 +273,7 @@ def _tokens_per_unit(tensors: PairTensors, definition: Definition) -> Int[np.nda
     """By what a unit's attention is divided; None where its tokens are summed."""
     if definition.pooling == "sum":
         return None
-    return np.bincount(tensors.tokens.unit, minlength=len(tensors.units.frame_index))
+    return np.bincount(tensors.tokens.unit_index, minlength=len(tensors.units.frame_index))
 
 
 def _cumulative(
@@ -305,7 +305,7 @@ def _redundancy(
     found = probes.redundancy_preference(
         similarity,
         patch_attention(tensors, definition),
-        tensors.tokens.unit,
+        tensors.tokens.unit_index,
         tensors.tokens.row,
         tensors.tokens.col,
         tensors.similarity.is_key,

@@ -145,7 +145,7 @@ def _heat(
     tensors: PairTensors, attention: Float[np.ndarray, " token"], unit: int
 ) -> Float[np.ndarray, "row col"]:
     """Attention on the unit's patches, each in its place; NaN where there is none."""
-    inside = tensors.tokens.unit == unit
+    inside = tensors.tokens.unit_index == unit
     row, col = tensors.tokens.row[inside], tensors.tokens.col[inside]
     heat = np.full((int(row.max(initial=0)) + 1, int(col.max(initial=0)) + 1), np.nan)
     heat[row, col] = attention[inside]

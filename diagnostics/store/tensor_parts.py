@@ -71,10 +71,13 @@ class Units:
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """Where each visual token is: its position in the prompt, its unit, and its row and column there."""
+    """Where each visual token is: its position in the prompt, its unit, and its row and column there.
+
+    (`unit_index` and not `unit`: xarray would show the axis of that name in its place.)
+    """
 
     position: Int32[np.ndarray, " token"]
-    unit: Int32[np.ndarray, " token"]
+    unit_index: Int32[np.ndarray, " token"]
     row: Int32[np.ndarray, " token"]
     col: Int32[np.ndarray, " token"]
 

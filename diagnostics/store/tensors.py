@@ -3,9 +3,8 @@
 Written whole under a temporary name and renamed, since an HDF5 file whose writer was killed may not
 open again. Dimension scales lie at the root and the default file format is used, so that xarray
 opens it with both of its engines: `xarray.open_datatree(path, engine="h5netcdf")` or `"netcdf4"`
-gives all groups with their coordinates. One trap: in such a tree the root's scale `unit` hides the variable
-`tokens/unit`, the unit of each token. `xarray.open_dataset(path, group="tokens")` and
-`tree["tokens"].to_dataset(inherit=False)` show it.
+gives all groups with their coordinates. No variable is called as an axis is: in such a tree the scale at
+the root would hide it.
 """
 
 from __future__ import annotations

@@ -176,7 +176,8 @@ def _scan(rows: Rows, first: VideoFrame | None) -> Scan | None:
     key, shown = rows[:, 3].astype(bool), rows[:, 4].astype(bool)
     if first is None or first.pts is None or first.pts not in pts[shown]:
         return None
-    if len(np.unique(pts[shown])) < shown.sum():
+    # Sorted, since `np.unique` hashes: 40 times slower at millions of pictures.
+    if (np.diff(np.sort(pts[shown])) == 0).any():
         return None
     last = int(np.argmax(np.where(shown, pts, pts.min())))
     return Scan(pts, dts, key, shown, int(duration[last]), first, first.pts)

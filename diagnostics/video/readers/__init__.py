@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import Protocol, cast
+from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int, UInt8
@@ -25,6 +25,7 @@ from diagnostics.video.index import VideoIndex
 __all__ = ["Reader", "load_reader", "reader_names"]
 
 
+@runtime_checkable
 class Reader(Protocol):
     """What a reader module offers."""
 

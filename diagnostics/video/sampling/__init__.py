@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int
@@ -22,6 +22,7 @@ from diagnostics.video.selection import Selection, Slot
 __all__ = ["Sampler", "as_selection", "evenly", "load_sampler", "sampler_names"]
 
 
+@runtime_checkable
 class Sampler(Protocol):
     """What a sampling module offers."""
 

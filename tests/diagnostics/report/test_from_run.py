@@ -91,7 +91,7 @@ def test_mean_pooling_divides_by_the_tokens_of_a_unit(run_folder):
     _, written = run_folder
     tokens = written[0].tokens
     # Unit 0 loses half its tokens, so by their mean it counts twice as much.
-    kept = ~((tokens.unit == 0) & (tokens.row == 1))
+    kept = ~((tokens.unit_index == 0) & (tokens.row == 1))
     fewer = replace(
         written[0],
         tokens=type(tokens)(*(getattr(tokens, n)[kept] for n in ("position", "unit", "row", "col"))),
@@ -164,7 +164,7 @@ def test_one_items_attention_and_its_pictures(run_folder):
     assert frames.shares[0] == found.unit_share[most]
     assert frames.seconds[0] == tensors.units.true_seconds[most, 0]
     attention = tensors.attention.token_mass[:, 0].astype(float).mean(axis=0)
-    inside = tensors.tokens.unit == most
+    inside = tensors.tokens.unit_index == most
     np.testing.assert_allclose(frames.heat[0], (attention / attention.sum())[inside].reshape(2, 3))
 
     drawn = draw_item(path, item, record)

@@ -98,16 +98,10 @@ def test_xarray_opens_every_group_with_its_coordinates(tmp_path, make_tensors, e
         tree.close()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_the_unit_of_each_token_is_read_without_inheriting(tmp_path, make_tensors, engine):
-    """A tree's `unit` scale hides the variable of the same name in `tokens`: the docstring warns of it."""
-    path, written = tmp_path / "pair.h5", make_tensors()
-    write_tensors(path, written)
-    with xarray.open_datatree(path, engine=engine) as tree:
-        alone = tree["tokens"].to_dataset(inherit=False)
-        np.testing.assert_array_equal(alone["unit"].values, written.tokens.unit)
-    with xarray.open_dataset(path, engine=engine, group="tokens") as group:
-        np.testing.assert_array_equal(group["unit"].values, written.tokens.unit)
+def test_no_variable_is_called_as_an_axis_is():
+    """In a tree of groups the root's scale of that name would hide it."""
+    names = {variable.name for part in PARTS.values() for variable in schema_of(part)}
+    assert not names & set(AXES)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -122,6 +122,18 @@ def test_a_decoder_that_gives_nothing_after_a_seek_is_started_earlier(clips, mon
     assert [clips.spelled(p) for p in read(late, [3, 333])] == [3, 333]
 
 
+def test_a_time_that_never_comes_is_an_error_and_not_a_neighbour(clips):
+    from dataclasses import replace
+
+    index = open_index(clips["h264.mp4"])
+    pts = index.pts.copy()
+    pts[100] += 100  # between two frames: what a wrong header would lead to
+    wrong = replace(index, pts=pts)
+    assert [clips.spelled(p) for p in read(wrong, [99, 101])] == [99, 101]
+    with pytest.raises(errors.DamagedVideoError, match=r"frame 100 .* does not come out of the decoder"):
+        read(wrong, [99, 100, 101])
+
+
 @pytest.mark.parametrize("threads", [2, 5])
 def test_threads_change_nothing(clips, threads):
     index = open_index(clips["h264.mp4"])
