@@ -11,6 +11,7 @@ from pathlib import Path
 
 __all__ = [
     "AnswerNotAnOptionError",
+    "CheckpointError",
     "ConfigError",
     "ConfigurationMismatchError",
     "DamagedRunError",
@@ -179,6 +180,10 @@ class OutOfMemoryError(ModelError):
 
 class RunError(DiagnosticsError):
     """The run as a whole cannot start or go on."""
+
+
+class CheckpointError(ModelError, RunError):
+    """The checkpoint cannot be loaded: about the run, so it is not tried again for each item."""
 
 
 class ConfigError(RunError):

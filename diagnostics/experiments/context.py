@@ -60,7 +60,9 @@ class Context:
 
         with self.console.status(f"Loading {self.config.model.name}"):
             set_threads(self.config.threads, self.config.reading.workers)
-            return load_model(self.config.model)
+            loaded = load_model(self.config.model)
+        self.folder.note("model", loaded.provenance)
+        return loaded
 
     @contextmanager
     def progress(self, task: str, total: int, done: int = 0) -> Iterator[Any]:

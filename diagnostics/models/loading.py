@@ -1,19 +1,24 @@
 """Loading a checkpoint: model, processor, and what must be known of both.
 
-Weights come from safetensors only and no code from the checkpoint is run.
+Weights come from safetensors only and no code from the checkpoint is run. How it would generate by its
+own settings (sampling, repetition penalties) is put aside, so that decoding is plainly greedy.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, GenerationConfig
+from transformers.utils import logging as transformers_logging
 
-from diagnostics.errors import ModelError
+from diagnostics.errors import CheckpointError
 from diagnostics.models.config import ModelConfig
 from diagnostics.models.families import family_of
 
@@ -52,38 +57,19 @@ def load_model(config: ModelConfig) -> LoadedModel:
     """Load the checkpoint that `config` names.
 
     Raises:
-        ModelError: it cannot be found, has no weights in safetensors, or its architecture has no adapter.
+        CheckpointError: it cannot be found, has no weights in safetensors, needs code of its own, its
+            architecture has no adapter, or the device is not there.
     """
     path = _resolve(config)
-    common: dict[str, Any] = {
-        "revision": config.revision,
-        "local_files_only": config.local_files_only,
-        "trust_remote_code": False,
-    }
-    try:
-        architecture = AutoConfig.from_pretrained(path, **common)
-        family = family_of(architecture.model_type)
-        model: Any = AutoModelForImageTextToText.from_pretrained(
-            path,
-            dtype=config.dtype if config.dtype == "auto" else getattr(torch, config.dtype),
-            attn_implementation=config.attention,
-            device_map=config.device_map,
-            use_safetensors=True,
-            **common,
-        )
-        processor = AutoProcessor.from_pretrained(path, **common)
-    except (OSError, ValueError, ImportError) as error:
-        raise ModelError(
-            f"Cannot load {path!r}: {_first_line(error)}",
-            remedy="Give model.path a folder with safetensors weights, or a hub id this machine can reach.",
-            path=path if Path(path).exists() else None,
-        ) from error
-    model.eval()
-    if config.device_map is None:
-        model.to(_device(config.device))
+    with _no_bars(), _refusals(config, path):
+        model, processor, family = _from_pretrained(config, path)
+        model.eval()
+        if config.device_map is None:
+            model.to(_device(config.device))
     video_processor = processor.video_processor
     size = dict(video_processor.size)
     video_processor.size = family.size_limits(config.min_pixels, config.max_pixels, size)
+    put_aside = _generate_greedily(model, processor.tokenizer)
     text = model.config.get_text_config()
     context = int(text.max_position_embeddings)
     return LoadedModel(
@@ -93,8 +79,82 @@ def load_model(config: ModelConfig) -> LoadedModel:
         config=config,
         context=context,
         trained_positions=config.trained_positions or context,
-        provenance=_provenance(model, video_processor, path),
+        provenance=_provenance(model, video_processor, path) | {"generation": put_aside},
     )
+
+
+def _from_pretrained(config: ModelConfig, path: str) -> tuple[Any, Any, ModuleType]:
+    common: dict[str, Any] = {
+        "revision": config.revision,
+        "local_files_only": config.local_files_only,
+        "trust_remote_code": False,
+    }
+    architecture = AutoConfig.from_pretrained(path, **common)
+    family = family_of(architecture.model_type)
+    model, report = AutoModelForImageTextToText.from_pretrained(
+        path,
+        dtype=config.dtype if config.dtype == "auto" else getattr(torch, config.dtype),
+        attn_implementation=config.attention,
+        device_map=config.device_map,
+        use_safetensors=True,
+        output_loading_info=True,
+        **common,
+    )
+    if missing := sorted(report["missing_keys"]):
+        # The library would fill them with random numbers and warn.
+        raise CheckpointError(
+            f"The weights in {path!r} lack {len(missing)} tensors, {missing[0]} first.",
+            remedy="Copy or convert the checkpoint again; an adapter has to be merged into its base first.",
+        )
+    return model, AutoProcessor.from_pretrained(path, **common), family
+
+
+@contextmanager
+def _refusals(config: ModelConfig, path: str) -> Iterator[None]:
+    """What transformers and torch say about a checkpoint that cannot be loaded, with what to do."""
+    try:
+        yield
+    except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
+        message = str(error)
+        if "custom code" in message or "trust_remote_code" in message:
+            problem = f"{path!r} needs code of its own, which is not run."
+            remedy = "Use a checkpoint whose architecture is native in transformers."
+        else:
+            problem = f"Cannot load {path!r}: {_first_line(error)}"
+            remedy = (
+                "Give model.path a folder with safetensors weights, or a hub id this machine can reach; "
+                f"model.device is {config.device!r}."
+            )
+        folder = path if Path(path).exists() else None
+        raise CheckpointError(problem, remedy=remedy, path=folder) from error
+
+
+@contextmanager
+def _no_bars() -> Iterator[None]:
+    """Without the library's progress bars, which break through ours; its warnings still come."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()
+
+
+def _generate_greedily(model: Any, tokenizer: Any) -> dict[str, Any]:
+    """Leave only token ids in the model's generation settings; returns what decoding is, for the manifest.
+
+    Qwen's checkpoints come with sampling and a repetition penalty, which bends even the likeliest token:
+    it counts the letters that the prompt's own options hold.
+    """
+    own = model.generation_config
+    pad = own.pad_token_id if own.pad_token_id is not None else tokenizer.pad_token_id
+    model.generation_config = GenerationConfig(
+        bos_token_id=own.bos_token_id, eos_token_id=own.eos_token_id, pad_token_id=pad
+    )
+    kept = {*model.generation_config.to_diff_dict(), "transformers_version", "_from_model_config"}
+    put_aside = {name: value for name, value in own.to_diff_dict().items() if name not in kept}
+    return {"do_sample": False, "put_aside": put_aside}
 
 
 def _resolve(config: ModelConfig) -> str:
@@ -128,7 +188,6 @@ def _provenance(model: Any, video_processor: Any, path: str) -> dict[str, Any]:
         "key_value_heads": text.num_key_value_heads,
         "device": str(model.device),
         "video_size": {name: int(value) for name, value in dict(video_processor.size).items() if value},
-        "generation": {"do_sample": False},
     }
 
 

@@ -83,6 +83,9 @@ def prepare_inputs(
             item_id=item.id,
             path=item.video,
         )
+    positions = loaded.family.positions(loaded.model, inputs)
+    if positions is not None:
+        inputs["position_ids"] = positions
     digest = hashlib.sha256(chat.encode())
     digest.update(inputs["input_ids"].numpy().tobytes())
     return Prompt(
@@ -92,5 +95,5 @@ def prepare_inputs(
         question=question,
         options=options,
         n_tokens=n_tokens,
-        notices=tuple(loaded.family.notices(frames.selection)),
+        notices=tuple(loaded.family.notices(frames.selection, loaded.model)),
     )

@@ -41,7 +41,9 @@ def packet_rows(container: InputContainer, stream: VideoStream) -> Rows:
     return np.array(rows, dtype=np.int64).reshape(-1, 5)
 
 
-def table_rows(path: Path, container: InputContainer, stream: VideoStream, head: Rows) -> Rows | None:
+def table_rows(
+    path: Path, container: InputContainer, stream: VideoStream, head: Int[np.ndarray, "head 5"]
+) -> Rows | None:
     """All packets of an MP4 (durations only at its ends), or None where the table cannot be trusted.
 
     Args:

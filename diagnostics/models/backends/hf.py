@@ -42,9 +42,6 @@ def answer(loaded: LoadedModel, inputs: Any, item: Item, max_new_tokens: int) ->
         **inputs,
         max_new_tokens=max_new_tokens,
         do_sample=False,
-        temperature=None,
-        top_p=None,
-        top_k=None,
         return_dict_in_generate=True,
         output_logits=True,
     )

@@ -4,7 +4,9 @@ A module is named like the configuration's `model_type` (or lists others in `MOD
 
 - `video_arguments(selection)`: keyword arguments for the processor's call, beside the frames;
 - `size_limits(min_pixels, max_pixels, current)`: the video processor's `size` under pixel limits;
-- `notices(selection)`: what the family cannot express about this selection, as `kind: details`;
+- `notices(selection, model)`: what the family cannot express about this selection, as `kind: details`;
+- `positions(model, inputs)`: rotary positions [axis, 1, position] of a prompt where the library's differ from
+  those the family was trained with; None where they don't;
 - `largest_position(model, inputs)`: the largest rotary position of a prompt.
 """
 
@@ -14,7 +16,7 @@ import importlib
 import pkgutil
 from types import ModuleType
 
-from diagnostics.errors import ModelError
+from diagnostics.errors import CheckpointError
 from diagnostics.strict import near_match
 
 __all__ = ["family_of", "known_families"]
@@ -33,12 +35,13 @@ def family_of(model_type: str) -> ModuleType:
     """The adapter of an architecture.
 
     Raises:
-        ModelError: the architecture has none.
+        CheckpointError: the architecture has none.
     """
     families = known_families()
     if model_type not in families:
-        raise ModelError(
+        raise CheckpointError(
             f"No prompt adapter for the architecture {model_type!r}.",
-            remedy=f"{near_match(model_type, list(families))} An adapter is one file in diagnostics/models/families.",
+            remedy=f"{near_match(model_type, list(families))} "
+            "An adapter is one file in diagnostics/models/families.",
         )
     return importlib.import_module(f"{__name__}.{families[model_type]}")

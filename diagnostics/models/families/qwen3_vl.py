@@ -15,7 +15,7 @@ import numpy as np
 
 from diagnostics.video.selection import Selection
 
-__all__ = ["MODEL_TYPES", "largest_position", "notices", "size_limits", "video_arguments"]
+__all__ = ["MODEL_TYPES", "largest_position", "notices", "positions", "size_limits", "video_arguments"]
 
 MODEL_TYPES = ("qwen3_vl", "qwen3_vl_moe")
 
@@ -53,21 +53,27 @@ def size_limits(min_pixels: int | None, max_pixels: int | None, current: dict[st
     return limits
 
 
-def notices(selection: Selection) -> list[str]:
+def notices(selection: Selection, model: Any) -> list[str]:
     """Nothing: any sequence of times can be written as text."""
-    del selection
+    del selection, model
     return []
+
+
+def positions(model: Any, inputs: Mapping[str, Any]) -> None:
+    """None: the library's own rotary positions are those the family was trained with."""
+    del model, inputs
 
 
 def largest_position(model: Any, inputs: Mapping[str, Any]) -> int:
     """The largest rotary position of the prompt, over time, height and width."""
+    if "position_ids" in inputs:
+        return int(inputs["position_ids"].max())
     names = (
         "input_ids",
         "mm_token_type_ids",
         "image_grid_thw",
         "video_grid_thw",
-        "second_per_grid_ts",
         "attention_mask",
     )
-    positions, _ = model.model.get_rope_index(**{name: inputs[name] for name in names if name in inputs})
-    return int(positions.max())
+    found, _ = model.model.get_rope_index(**{name: inputs[name] for name in names if name in inputs})
+    return int(found.max())

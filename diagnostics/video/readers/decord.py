@@ -41,7 +41,7 @@ def read(
             f"decord cannot open it ({_first_line(error)}).", remedy="Use reader=pyav.", path=index.path
         ) from error
     starts: Float[np.ndarray, " frame"] = video.get_frame_timestamp(np.arange(len(video)))[:, 0]
-    require_same_frames("decord", index, len(video), starts - starts[0], np.arange(index.n_frames))
+    require_same_frames("decord", index, len(video), starts - starts[0], np.arange(len(video)))
     wanted, places = np.unique(indices, return_inverse=True)
     height, width = out.shape[1:3]
     for start in range(0, len(wanted), _BATCH):

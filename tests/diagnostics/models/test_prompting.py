@@ -11,7 +11,6 @@ from diagnostics.data.items import Item, Turn
 from diagnostics.errors import ModelError, PromptTooLongError
 from diagnostics.models.config import ModelConfig
 from diagnostics.models.families import family_of, known_families
-from diagnostics.models.families import qwen2_5_vl
 from diagnostics.models.loading import LoadedModel, load_model
 from diagnostics.models.prompting import prepare_inputs
 from diagnostics.video.selection import BLANK, Frames, Selection, Slot
@@ -106,12 +105,6 @@ def test_pixel_limits_reach_the_processor() -> None:
     )
     prompt = prepare_inputs(small, item(), frames([0.0, 2.0, 4.0, 6.0]), instruction="x", max_new_tokens=4)
     assert prompt.inputs["video_grid_thw"].tolist() == [[2, 4, 4]]
-
-
-def test_uneven_times_are_named_where_the_family_cannot_tell_them() -> None:
-    assert qwen2_5_vl.notices(frames([0.0, 2.0, 4.0, 6.1]).selection) == []
-    (notice,) = qwen2_5_vl.notices(frames([0.0, 2.0, 30.0, 32.0]).selection)
-    assert notice.startswith("uneven_spacing: ")
 
 
 def test_a_checkpoint_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_mean_pooling_divides_by_the_tokens_of_a_unit(run_folder):
     kept = ~((tokens.unit_index == 0) & (tokens.row == 1))
     fewer = replace(
         written[0],
-        tokens=type(tokens)(*(getattr(tokens, n)[kept] for n in ("position", "unit", "row", "col"))),
+        tokens=type(tokens)(*(getattr(tokens, n)[kept] for n in ("position", "unit_index", "row", "col"))),
         similarity=None,
     )
     summed = item_drift(fewer, "v", QUESTION, "pooled").unit_share

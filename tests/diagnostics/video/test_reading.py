@@ -190,7 +190,7 @@ def test_an_unknown_reader_is_a_configuration_error(clips, name):
         reader.read(clips["h264.mp4"], [5])
 
 
-@pytest.mark.parametrize("wrong", [{"timeout_seconds": 0}, {"workers": 0}, {"max_side": 0}, {"threads": 0}])
+@pytest.mark.parametrize("wrong", [{"timeout_seconds": 0.0}, {"workers": 0}, {"max_side": 0}, {"threads": 0}])
 def test_wrong_numbers_are_refused(wrong):
     with pytest.raises(errors.ConfigError):
         FrameReader(**wrong)
