@@ -229,8 +229,7 @@ class LayerMass:
         """Mass per row, [g, r, unit], and what is not video, [g, r]; a few rows at a time to save memory."""
         norm = rearrange(norm, "g 1 r -> g r")
         units = [
-            self._per_unit(part[..., visual])
-            for part in scores.split(max(1, scores.shape[1] // 8), dim=1)
+            self._per_unit(part[..., visual]) for part in scores.split(max(1, scores.shape[1] // 8), dim=1)
         ]
         return torch.cat(units, dim=1) / norm[..., None], (scores @ other) / norm
 

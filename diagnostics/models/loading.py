@@ -60,7 +60,8 @@ def load_model(config: ModelConfig) -> LoadedModel:
         CheckpointError: it cannot be found, has no weights in safetensors, needs code of its own, its
             architecture has no adapter, or the device is not there.
     """
-    path = _resolve(config)
+    with _no_bars():
+        path = _resolve(config)
     with _no_bars(), _refusals(config, path):
         model, processor, family = _from_pretrained(config, path)
         model.eval()

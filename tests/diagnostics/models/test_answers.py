@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -89,7 +90,9 @@ def test_a_penalty_on_repetition_does_not_bend_the_answer(loaded: dict[str, Load
 
 def test_open_questions_have_no_option_scores(loaded: dict[str, LoadedModel]) -> None:
     question = a_question(options=(), answer=None)
-    reply = answer(loaded["qwen3_vl"], prompt_of(loaded["qwen3_vl"], options=(), answer=None).inputs, question, 3)
+    reply = answer(
+        loaded["qwen3_vl"], prompt_of(loaded["qwen3_vl"], options=(), answer=None).inputs, question, 3
+    )
     assert reply.option_logits == reply.option_logprobs == ()
     assert reply.n_tokens <= 3
 
@@ -108,11 +111,19 @@ answer(loaded, inputs, a_question(), 4)
 """
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_nothing_is_printed_from_loading_to_answer(checkpoints: dict[str, Path], family: str) -> None:
+@pytest.mark.parametrize("family", [*FAMILIES, "tiny"])
+def test_nothing_is_printed_from_loading_to_answer(
+    checkpoints: dict[str, Path], tmp_path: Path, family: str
+) -> None:
     """In a process of its own: the libraries warn once a process, and pytest swallows warnings."""
     root = Path(__file__).resolve().parents[3]
-    code = _ASK.format(root=str(root), path=str(checkpoints[family]))
-    asked = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    code = _ASK.format(root=str(root), path=str(checkpoints.get(family, family)))
+    asked = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "DIAGNOSTICS_CACHE": str(tmp_path)},
+    )
     assert asked.returncode == 0, asked.stderr
     assert asked.stdout + asked.stderr == ""

@@ -196,7 +196,9 @@ def test_positions_by_hand(loaded: dict, family: str) -> None:
         held = units if family == "qwen2_5_vl" else 1
         for inner in range(held):
             time = int(inner * 2 * (2 * total / fps / n)) if family == "qwen2_5_vl" else 0
-            expected += [[start + time, start + row, start + col] for row in range(rows) for col in range(cols)]
+            expected += [
+                [start + time, start + row, start + col] for row in range(rows) for col in range(cols)
+            ]
         unit += held
         place += held * rows * cols
         start = max(max(position) for position in expected) + 1
