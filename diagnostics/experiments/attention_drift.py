@@ -131,6 +131,11 @@ class Config:
 def run(context: Context, config: Config) -> Outcome:
     """Measure every item, then write summary, tables and figures."""
     pairs = [Pair(item) for item in context.items]
+    if config.keep_rows:
+        context.console.print(
+            "Keeping every query row: tensor files grow with layers x heads x rows x units "
+            "(17 MB an item for an 8B model at 128 frames, 104 MB at 768)."
+        )
     with ExitStack() as stack:
         measure_pairs(context, pairs, _Measurement(context, config, stack), "Capturing attention")
     return finish(context, config, pairs)
@@ -191,7 +196,7 @@ class _Measurement:
         return prompt, inputs, tokens
 
     def _shared(self, pixels: torch.Tensor) -> torch.Tensor:
-        """The tensor held from an earlier question with the same pixels, so that vision runs once for both."""
+        """The tensor held from an earlier question with the same pixels: vision runs once for both."""
         for held in self.held:
             if held.shape == pixels.shape and torch.equal(held, pixels):
                 return held
@@ -286,12 +291,17 @@ class _Measurement:
         if control is not None:
             baseline = RoleMass(control.unit_mass(role), control.rest_mass(role))
             measures |= measured(baseline, "_position_only")
-            measures |= control_measures(mass, baseline, taken, shown, localised)
+            measures |= control_measures(
+                unit_share(headline, mass, taken, tokens.tokens_per_unit),
+                unit_share(headline, baseline, taken, tokens.tokens_per_unit),
+                shown.evidence if localised else None,
+            )
         return measures
 
     def _most_attended_slots(self, captured: hooks.Captured, tokens: hooks.TokenMap) -> list[int]:
+        headline = self.config.headline
         mass = RoleMass(captured.unit_mass(self.config.role), None)
-        share = unit_share(mass, head_mask(self.config.headline, mass.units))
+        share = unit_share(headline, mass, head_mask(headline, mass.units), tokens.tokens_per_unit)
         ranked = np.argsort(-share, kind="stable")
         slots = tokens.unit_slots[ranked[: self.config.top_units]].ravel()
         return sorted(int(slot) for slot in slots if slot >= 0)

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -25,6 +24,7 @@ from diagnostics.data.items import Item
 from diagnostics.errors import ItemError
 from diagnostics.store.run_folder import RunFolder
 from diagnostics.threads import set_threads
+from diagnostics.video.sampling import Sampler
 
 if TYPE_CHECKING:
     from diagnostics.models.loading import LoadedModel
@@ -48,7 +48,7 @@ class Context:
     config: RunConfig
     items: Sequence[Item]
     rejected: Sequence[ItemError]
-    sampler: ModuleType
+    sampler: Sampler
     sampling: Any
     folder: RunFolder
     console: Console

@@ -92,25 +92,33 @@ def measure_definition(
     )
 
 
-def unit_share(mass: RoleMass, taken: Bool[np.ndarray, "layer head"]) -> Float[np.ndarray, " unit"]:
+def unit_share(
+    definition: Definition,
+    mass: RoleMass,
+    taken: Bool[np.ndarray, "layer head"],
+    tokens_per_unit: Int[np.ndarray, " unit"],
+) -> Float[np.ndarray, " unit"]:
     """Share of the video's attention on each unit, pooled over the heads taken."""
-    return probes.unit_shares(mass.units[taken].mean(axis=0))
+    counts = tokens_per_unit if definition.pooling == "mean" else None
+    return probes.unit_shares(mass.units[taken].mean(axis=0), tokens_per_unit=counts)
 
 
 def control_measures(
-    mass: RoleMass,
-    control: RoleMass,
-    taken: Bool[np.ndarray, "layer head"],
-    shown: ShownUnits,
-    has_evidence: bool,
+    share: Float[np.ndarray, " unit"],
+    position_only: Float[np.ndarray, " unit"],
+    evidence: Bool[np.ndarray, "unit slot"] | None,
 ) -> dict[str, float]:
-    """How much of the pooled attention over units position alone explains."""
-    real, baseline = unit_share(mass, taken), unit_share(control, taken)
-    measures = {
-        name: float(value) for name, value in probes.position_corrected(real, baseline).measures().items()
-    }
-    if has_evidence:
-        corrected = probes.evidence_log_lift_corrected(real, baseline, shown.evidence)
+    """How much of the attention over units position alone explains.
+
+    Args:
+        share: `unit_share` of the real video.
+        position_only: the same of the control.
+        evidence: which slots show evidence, where windows single out a part of the video.
+    """
+    compared = probes.position_corrected(share, position_only).measures()
+    measures = {name: float(value) for name, value in compared.items()}
+    if evidence is not None:
+        corrected = probes.evidence_log_lift_corrected(share, position_only, evidence)
         measures["evidence_log_lift_corrected"] = float(corrected)
     return measures
 

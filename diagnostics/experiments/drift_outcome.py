@@ -247,6 +247,8 @@ def _by_definition(
                 continue
             mass = RoleMass(attention.value_mass[:, :, role], attention.value_rest_mass[:, :, role])
         taken = head_mask(definition, plain.units)
+        if not taken.any():
+            continue  # a model of two layers has no late third
         yield definition, measure_definition(definition, mass, taken, shown, counts, localised).measures()
 
 

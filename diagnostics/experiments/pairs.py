@@ -26,7 +26,7 @@ from diagnostics.store.records import Failure, Record
 from diagnostics.store.tensor_parts import PairTensors
 from diagnostics.video.perturb import fill
 from diagnostics.video.reading import FrameReader
-from diagnostics.video.selection import Frames, Selection
+from diagnostics.video.selection import Frames
 
 __all__ = ["Measured", "Pair", "Source", "measure_pairs"]
 
@@ -53,11 +53,13 @@ class Source:
     Attributes:
         item: the item, its evidence checked against the video and told in seconds as well as in frames.
         frames: what it is shown.
+        native_size: height and width of the file's own pictures, as shown.
         decode_seconds: how long reading them took.
     """
 
     item: Item
     frames: Frames
+    native_size: tuple[int, int]
     decode_seconds: float
 
 
@@ -135,7 +137,7 @@ class _ReadAhead:
         frames = self._once(
             (video, selection), lambda: fill(selection, lambda indices: self.reader.read(video, indices))
         )
-        return Source(item, frames, time.perf_counter() - started)
+        return Source(item, frames, (index.height, index.width), time.perf_counter() - started)
 
     def _once(self, key: Hashable, compute: Callable[[], T]) -> T:
         """The value of `key`, computed by whoever asks first; the others wait for it.
@@ -164,12 +166,11 @@ def _measure(
     folder, fields = context.folder, _common_fields(context, pair)
     try:
         source = future.result()
-        selection = source.frames.selection
-        fields |= _selection_fields(selection)
+        fields |= _shown_fields(source)
         measured = _guard_memory(measure, replace(pair, item=source.item), source)
         fields |= measured.fields
         fields["seconds"] = {"decode": source.decode_seconds, **fields.get("seconds", {})}
-        fields["warnings"] = (*_selection_warnings(selection), *fields.get("warnings", ()))
+        fields["warnings"] = (*_shown_warnings(source), *fields.get("warnings", ()))
         if len(measured.thumbnails):
             pixels = source.frames.pixels[list(measured.thumbnails)]
             folder.save_thumbnails(*pair.key, pixels, measured.thumbnails)
@@ -178,7 +179,7 @@ def _measure(
         raise  # not about this item: the disk, the folder
     except DiagnosticsError as error:
         folder.append(Record(**fields, error=Failure.of(error.about(pair.item.id))))
-    except Exception as error:  # noqa: BLE001 - a fault in one item must not cost the others; it is recorded
+    except Exception as error:
         if type(error).__module__.split(".")[0] == "submitit" or isinstance(error, OSError):
             raise  # the launcher ends a job through an exception; a full disk is not the item's fault
         context.console.print_exception()
@@ -233,18 +234,29 @@ def _common_fields(context: Context, pair: Pair) -> dict[str, Any]:
     }
 
 
-def _selection_fields(selection: Selection) -> dict[str, Any]:
+def _shown_fields(source: Source) -> dict[str, Any]:
+    selection = source.frames.selection
     return {
         "slots": selection.slots,
         "selection_rule": selection.rule,
         "source_fps": selection.source_fps,
         "source_seconds": selection.source_seconds,
+        "frame_size": source.frames.pixels.shape[1:3],
     }
 
 
-def _selection_warnings(selection: Selection) -> list[str]:
-    shown, asked = len(selection), selection.requested
-    return [f"fewer_frames: {shown} shown of {asked} asked for"] if shown < asked else []
+def _shown_warnings(source: Source) -> list[str]:
+    """Fewer frames than asked for, or smaller ones: nothing shrinks silently."""
+    warnings = []
+    shown, asked = len(source.frames.selection), source.frames.selection.requested
+    if shown < asked:
+        warnings.append(f"fewer_frames: {shown} shown of {asked} asked for")
+    height, width = source.frames.pixels.shape[1:3]
+    if (height, width) != source.native_size:
+        warnings.append(
+            "smaller_frames: {}x{} read as {}x{}".format(*reversed(source.native_size), width, height)
+        )
+    return warnings
 
 
 def _short(text: str, length: int = 40) -> str:

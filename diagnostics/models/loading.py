@@ -92,7 +92,7 @@ def _from_pretrained(config: ModelConfig, path: str) -> tuple[Any, Any, ModuleTy
     }
     architecture = AutoConfig.from_pretrained(path, **common)
     family = family_of(architecture.model_type)
-    model, report = AutoModelForImageTextToText.from_pretrained(
+    both: Any = AutoModelForImageTextToText.from_pretrained(
         path,
         dtype=config.dtype if config.dtype == "auto" else getattr(torch, config.dtype),
         attn_implementation=config.attention,
@@ -101,6 +101,7 @@ def _from_pretrained(config: ModelConfig, path: str) -> tuple[Any, Any, ModuleTy
         output_loading_info=True,
         **common,
     )
+    model, report = both
     if missing := sorted(report["missing_keys"]):
         # The library would fill them with random numbers and warn.
         raise CheckpointError(

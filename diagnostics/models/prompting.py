@@ -7,12 +7,15 @@ video, is the checkpoint's own chat template.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from einops import rearrange
 
 from diagnostics.data.items import Item
 from diagnostics.errors import PromptTooLongError
-from diagnostics.video.selection import Frames
+from diagnostics.video.selection import Frames, Selection
 
 if TYPE_CHECKING:
     from diagnostics.models.loading import LoadedModel
@@ -66,13 +69,13 @@ def prepare_inputs(
     # The video opens the conversation: later turns ask about what was shown before.
     messages[0]["content"].insert(0, {"type": "video"})
     chat = loaded.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    arguments = loaded.family.video_arguments(frames.selection)
+    pixels, selection = _at_least_two(frames)
     inputs = loaded.processor(
         text=[chat],
-        videos=[frames.pixels.transpose(0, 3, 1, 2)],
+        videos=[rearrange(pixels, "slot height width channel -> slot channel height width")],
         return_tensors="pt",
         cap_pixels_per_frame=loaded.config.cap_pixels_per_frame,
-        **arguments,
+        **loaded.family.video_arguments(selection),
     )
     n_tokens = int(inputs["input_ids"].shape[1])
     if n_tokens + max_new_tokens > loaded.context:
@@ -97,3 +100,13 @@ def prepare_inputs(
         n_tokens=n_tokens,
         notices=tuple(loaded.family.notices(frames.selection, loaded.model)),
     )
+
+
+def _at_least_two(frames: Frames) -> tuple[np.ndarray, Selection]:
+    """Frames and selection with a single frame given twice, which Qwen3-VL's processor otherwise refuses.
+
+    It is what processors make of any odd number: the last frame's unit is filled with the frame itself.
+    """
+    if len(frames.selection) > 1:
+        return frames.pixels, frames.selection
+    return np.repeat(frames.pixels, 2, axis=0), replace(frames.selection, slots=frames.selection.slots * 2)

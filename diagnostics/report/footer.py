@@ -65,7 +65,7 @@ class Footer:
             Line2D([], [], color=style.color, marker=style.marker, markersize=4.5, linewidth=1.4)
             for style in styles
         ]
-        # A label that begins with "_" is how matplotlib hides an entry; a run may be called so.
+        # Up to 3.9 matplotlib hides an entry whose label begins with "_"; a run may be called so.
         labels = [f" {label}" if label.startswith("_") else label for label in self.labels]
         figure.legend(
             handles,

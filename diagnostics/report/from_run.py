@@ -7,6 +7,7 @@ beside the curves are those of the run's `summary.json`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -71,7 +72,8 @@ def load_drift(
     for record in drawable_records(folder, condition):
         tensors = record_tensors(folder, record)
         chosen = headline_definition(tensors) if definition is None else definition
-        items.append(item_drift(tensors, record.video_id, chosen, pooling))
+        measured = item_drift(tensors, record.video_id, chosen, pooling)
+        items.append(replace(measured, duration=record.source_seconds or float("nan")))
         if tensors.control is not None:
             kinds.add(tensors.control.kind)
     metrics: Mapping[str, Metric] = summary.metrics if definition is None else {}
@@ -173,7 +175,7 @@ def headline_definition(tensors: PairTensors) -> Definition:
 
 
 def item_drift(tensors: PairTensors, video_id: str, definition: Definition, pooling: Pooling) -> ItemDrift:
-    """One item's arrays under a definition.
+    """One item's arrays under a definition; its duration is not in the tensor file and stays NaN.
 
     Raises:
         RunError: the file holds no attention, or not the definition's role or weighting.

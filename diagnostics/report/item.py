@@ -33,10 +33,10 @@ __all__ = [
 
 _LUMINANCE = np.array([0.2126, 0.7152, 0.0722])
 _EVIDENCE = "#009E73"
-_PRINTED_PIXELS = 480
+_PRINTED_PIXELS = 320
 _HEAT_MAP = "inferno"
-# Little heat leaves the picture to be seen, much covers it.
-_ALPHA_AT_ZERO, _ALPHA_AT_LARGEST = 0.15, 0.85
+# Little heat leaves the picture to be seen, much all but covers it.
+_ALPHA_AT_ZERO, _ALPHA_AT_LARGEST = 0.15, 0.7
 
 
 @dataclass(frozen=True, slots=True)

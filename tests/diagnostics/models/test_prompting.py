@@ -84,7 +84,7 @@ def test_earlier_turns_come_first_and_the_video_opens_the_conversation(tiny: Loa
 
 
 def test_a_prompt_longer_than_the_context_is_refused(tiny: LoadedModel) -> None:
-    with pytest.raises(PromptTooLongError, match="Lower sampling.budget") as raised:
+    with pytest.raises(PromptTooLongError, match=r"Lower sampling\.budget") as raised:
         prompt_of(tiny, item(id="long one"), frames([0.0, 2.0]), room=tiny.context)
     assert raised.value.item_id == "long one"
 

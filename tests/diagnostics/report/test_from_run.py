@@ -32,6 +32,16 @@ def shares(mass: np.ndarray) -> np.ndarray:
     return mass / mass.sum()
 
 
+def shifted_preferences(tensors) -> np.ndarray:
+    """Attention-weighted minus plain mean cosine, attention moved by every step along the non-key units."""
+    attention = tensors.attention.token_mass[:, 0].astype(float).mean(axis=0)
+    cosine = tensors.similarity.patch_to_keyframe.astype(float)
+    known = np.flatnonzero(np.isfinite(cosine))
+    weight, value = attention[known].reshape(-1, 6), cosine[known].reshape(-1, 6)
+    shifts = [np.roll(weight, step, axis=0) for step in range(1, len(weight))]
+    return np.array([(w * value).sum() / w.sum() - value.mean() for w in shifts])
+
+
 def test_curves_are_those_of_the_arrays_written(run_folder, metrics):
     path, written = run_folder
     run = load_drift(path)
@@ -59,8 +69,10 @@ def test_curves_are_those_of_the_arrays_written(run_folder, metrics):
         np.testing.assert_allclose(run.control[row], np.interp(run.unit_grid, at, [0, *blank]), atol=1e-6)
     assert run.unit_fraction[90] == metrics["unit_fraction_90"]
     assert run.evidence.max() == pytest.approx(1)
-    low, high = run.preference_null
-    assert -0.5 < low < high < 0.5
+    nulls = [shifted_preferences(tensors) for tensors in written]
+    centre = np.mean([null.mean() for null in nulls])
+    reach = 1.96 * np.sqrt(sum(null.var() for null in nulls)) / len(nulls)
+    assert run.preference_null == pytest.approx((centre - reach, centre + reach), abs=1e-4)
 
 
 def test_pooled_curves_rank_the_mean_over_heads(run_folder, metrics):

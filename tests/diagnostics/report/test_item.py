@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -113,6 +114,7 @@ def test_what_is_missing_is_left_out_and_said():
     "question",
     [
         "What costs $5 and $x_{2}$? \\frac{1}{2} \\",
+        "$\\frac{$ is not mathematics $",
         "<script>alert(1)</script> & <b>bold</b>",
         "W" * 900,
         "two\nlines\ttabs\x00\x1b[0m",
@@ -123,6 +125,7 @@ def test_what_is_missing_is_left_out_and_said():
 def test_any_question_is_shown_as_text_within_the_figure(question, tmp_path):
     figure = item_attention_figure(attention(question=question))
     save_figure(figure, tmp_path / "item")
+    assert not any(text.get_parse_math() for text in figure.findobj(Text))
     title = figure.axes[0].get_title(loc="left")
     assert title.count("\n") <= 4
     shown = title.rsplit("\n", 1)[0].replace("\n", " ")
@@ -161,6 +164,10 @@ def test_more_heat_is_brighter_and_unknown_patches_stay_grey():
     overlay = heat_overlay(picture, np.array([[0.1, 0.3, 0.6, 1.0, np.nan]]), 1.0).astype(int)
     red = overlay[4, [4, 12, 20, 28], 0]
     assert (np.diff(red) > 0).all()
+    # A quarter of the largest heat lies half way up the scale: the square root.
+    quarter = heat_overlay(picture, np.array([[0.25]]), 1.0)[0, 0]
+    halfway = np.array(mpl.colormaps["inferno"](0.5)[:3]) * 255
+    np.testing.assert_allclose(quarter, 0.425 * halfway + 0.575 * 90, atol=1)
     assert set(overlay[:, 32:].ravel()) == {90}
 
 
@@ -171,9 +178,9 @@ def test_the_sheet_shows_each_picture_with_its_heat_on_one_scale():
     images = [axes.get_images()[0].get_array() for axes in figure.axes if axes.get_images()]
     raw, overlays = images[:3], images[3:]
     for index in range(3):
-        small = raw[index].reshape(20, 16, 30, 16, 3).mean(axis=(1, 3))
+        small = raw[index].reshape(20, 12, 30, 12, 3).mean(axis=(1, 3))
         original = sheet.thumbnails[index].reshape(20, 2, 30, 2, 3).mean(axis=(1, 3))
-        assert np.abs(small - original).mean() < 3, "the same picture, enlarged eight times"
+        assert np.abs(small - original).mean() < 3, "the same picture, enlarged six times"
         expected = heat_overlay(np.asarray(raw[index]), sheet.heat[index], largest)
         np.testing.assert_array_equal(overlays[index], expected)
     titles = [axes.get_title(loc="left") for axes in figure.axes]
