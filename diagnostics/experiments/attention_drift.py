@@ -26,6 +26,7 @@ from pydantic.dataclasses import dataclass
 
 import hooks
 from diagnostics.data.items import Item
+from diagnostics.errors import ConfigError
 from diagnostics.experiments.context import Context
 from diagnostics.experiments.definitions import HEAD_SETS, LAYER_SETS, Definition, head_mask, layer_mask
 from diagnostics.experiments.drift_measures import (
@@ -208,7 +209,17 @@ class _Measurement:
         return {role: positions for role, positions in rows.items() if len(positions)}
 
     def _check_once(self, loaded: LoadedModel, inputs: Any, tokens: hooks.TokenMap) -> None:
-        """The forward with capture gives the logits of the forward without; into the manifest."""
+        """The forward with capture gives the logits of the forward without; into the manifest.
+
+        Raises:
+            ConfigError: the model is too shallow for the headline's set of layers.
+        """
+        n_layers = loaded.provenance["layers"]
+        if not layer_mask(self.config.layers, n_layers).any():
+            raise ConfigError(
+                f"exp.layers={self.config.layers} is empty: {loaded.config.name} has {n_layers} layers.",
+                remedy="Choose all or last.",
+            )
         check = hooks.verify_capture(loaded.model, inputs, tokens, self._rows(tokens))
         self.context.folder.note("capture", asdict(check))
         self.stack.enter_context(hooks.reuse_vision(loaded.model, entries=_HELD_VIDEOS))

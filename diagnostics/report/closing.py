@@ -5,7 +5,7 @@ Text from data files (item ids, messages, measure names) is never parsed as cons
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,9 @@ from rich.text import Text
 
 from diagnostics.report.curves import UNDEFINED, has_interval, is_defined
 from diagnostics.report.style import plain_text
-from diagnostics.store import Occurrences, Record, Summary
+from diagnostics.store import Occurrences, Summary
 
-__all__ = ["closing_table", "count_failures", "errors_table", "number", "paths_list", "warnings_table"]
+__all__ = ["closing_table", "errors_table", "number", "paths_list", "warnings_table"]
 
 
 def closing_table(summary: Summary | Mapping[str, Any], measures: Sequence[str] | None = None) -> Table:
@@ -56,11 +56,6 @@ def number(value: float) -> str:
     if 0 < abs(value) < 5e-4:
         return f"{value:.1e}"
     return f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"
-
-
-def count_failures(records: Iterable[Record]) -> Mapping[str, Occurrences]:
-    """Failed records by the error's class name, as `Summary.errors` has them."""
-    return Summary.of("", records, {}).errors
 
 
 def errors_table(errors: Mapping[str, Occurrences]) -> Table | None:
