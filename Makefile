@@ -25,7 +25,6 @@ lint: $(VENV)/.installed
 	$(BIN)/mypy
 
 bench: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) torchcodec
 	$(BIN)/python tests/benchmarks/capture.py
 	$(BIN)/python tests/benchmarks/reading.py
 

@@ -164,7 +164,15 @@ def _resolve(config: ModelConfig) -> str:
         from diagnostics.models.tiny import tiny_checkpoint
 
         return str(tiny_checkpoint(config.seed))
-    return str(Path(config.path).expanduser()) if Path(config.path).expanduser().exists() else config.path
+    folder = Path(config.path).expanduser()
+    if folder.exists():
+        return str(folder)
+    if folder.is_absolute() or config.path.startswith(".") or config.path.count("/") > 1:
+        raise CheckpointError(
+            f"There is no folder {str(folder)!r}.",
+            remedy="Give model.path a checkpoint's folder, or a hub id such as Qwen/Qwen3-VL-8B-Instruct.",
+        )
+    return config.path
 
 
 def _device(name: str) -> torch.device:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
@@ -30,6 +31,9 @@ __all__ = ["draw", "frames_in_order", "open_stream", "shown_rotation"]
 _NOT_VIDEO = {"tty", "lrc", "srt", "ass", "webvtt"}
 """FFmpeg demuxers that accept plain text, one of which (`tty`) draws it as a picture."""
 
+# A title that is not UTF-8 must not keep a film from opening. From version 19 on PyAV does so by itself.
+_LENIENT: dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
+
 
 @contextmanager
 def open_stream(path: str | Path) -> Iterator[tuple[InputContainer, VideoStream]]:
@@ -45,7 +49,7 @@ def open_stream(path: str | Path) -> Iterator[tuple[InputContainer, VideoStream]
     try:
         # "file:" and the whitelist keep a name such as "concat:a|b", or a play list, from opening
         # anything else.
-        container = av.open(f"file:{path}", metadata_errors="replace", options={"protocol_whitelist": "file"})
+        container = av.open(f"file:{path}", options={"protocol_whitelist": "file"}, **_LENIENT)
     except av.FFmpegError as error:
         raise _why_unopened(Path(path), error) from error
     with container:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForImageTextToText
 from transformers.utils import logging as transformers_logging
 
@@ -91,8 +92,6 @@ def test_damaged_weights_are_a_clear_error(checkpoints: dict[str, Path], tmp_pat
 
 def test_weights_that_are_missing_are_not_made_up(checkpoints: dict[str, Path], tmp_path: Path) -> None:
     """transformers initialises what a file lacks, at random, and only warns."""
-    from safetensors.torch import load_file, save_file
-
     folder = a_copy(checkpoints["qwen3_vl"], tmp_path)
     weights = load_file(folder / "model.safetensors")
     gone = next(name for name in weights if name.endswith("layers.2.self_attn.q_proj.weight"))
@@ -106,6 +105,12 @@ def test_a_checkpoint_that_fails_ends_the_run_not_each_item(tmp_path: Path) -> N
         load(tmp_path / "nothing")
     assert isinstance(raised.value, RunError)
     assert isinstance(raised.value, ModelError)
+
+
+@pytest.mark.parametrize("path", ["/no/such/folder", "~/no such folder", "./none", "a/b/c"])
+def test_a_folder_that_is_not_there_is_not_looked_for_on_the_hub(path: str) -> None:
+    with pytest.raises(CheckpointError, match=r"There is no folder '.*(folder|none|c)'"):
+        load_model(ModelConfig(name="x", path=path))
 
 
 def test_a_device_that_is_not_there_is_named(checkpoints: dict[str, Path]) -> None:
@@ -192,3 +197,54 @@ def test_tiny_is_a_checkpoint_like_any_other(monkeypatch: pytest.MonkeyPatch, tm
     assert not torch.equal(weights[0], weights[2])
     (again,) = {path for path in (tmp_path / "models").iterdir() if str(path) == first.provenance["path"]}
     assert (again / "model.safetensors").exists()
+
+
+def test_a_checkpoint_in_the_layout_it_was_published_in(
+    checkpoints: dict[str, Path], loaded: dict[str, LoadedModel], tmp_path: Path
+) -> None:
+    """Qwen2.5-VL of January 2025: a flat configuration, limits meant for images, the template as JSON."""
+    new = checkpoints["qwen2_5_vl"]
+    for name in ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "model.safetensors"):
+        shutil.copy(new / name, tmp_path)
+    config = json.loads((new / "config.json").read_text())
+    text, vision = config.pop("text_config"), config["vision_config"]
+    config |= {name: value for name, value in text.items() if name not in ("model_type", "layer_types")}
+    sections = config.pop("rope_parameters")["mrope_section"]
+    config |= {
+        "rope_scaling": {"type": "mrope", "mrope_section": sections},
+        "rope_theta": 1e6,
+        "torch_dtype": "float32",
+        "vision_config": {**vision, "in_chans": 3, "spatial_patch_size": 14},
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    limits = {"min_pixels": 3_136, "max_pixels": 12_845_056}
+    kinds = {"image_processor_type": "Qwen2VLImageProcessor", "processor_class": "Qwen2_5_VLProcessor"}
+    shape = {"patch_size": 14, "temporal_patch_size": 2, "merge_size": 2}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(limits | kinds | shape))
+    template = (new / "chat_template.jinja").read_text()
+    (tmp_path / "chat_template.json").write_text(json.dumps({"chat_template": template}))
+
+    old = load(tmp_path)
+    weights = loaded["qwen2_5_vl"].model.state_dict()
+    assert all(torch.equal(value, weights[name]) for name, value in old.model.state_dict().items())
+    assert old.provenance["video_size"] == {"shortest_edge": 3_136, "longest_edge": 12_845_056}
+    chats = {
+        found.processor.apply_chat_template(
+            [{"role": "user", "content": [{"type": "video"}]}], tokenize=False
+        )
+        for found in (old, loaded["qwen2_5_vl"])
+    }
+    assert len(chats) == 1
+
+
+def test_an_output_layer_tied_to_the_embeddings_is_not_missing(
+    checkpoints: dict[str, Path], tmp_path: Path
+) -> None:
+    folder = a_copy(checkpoints["qwen3_vl"], tmp_path)
+    text = json.loads((folder / "config.json").read_text())["text_config"]
+    edit(folder / "config.json", tie_word_embeddings=True, text_config={**text, "tie_word_embeddings": True})
+    weights = load_file(folder / "model.safetensors")
+    del weights["lm_head.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    model = load(folder).model
+    assert model.lm_head.weight is model.model.language_model.embed_tokens.weight
