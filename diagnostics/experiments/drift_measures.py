@@ -176,6 +176,7 @@ def redundancy_of(
     lengths = np.linalg.norm(units, axis=1, keepdims=True)
     directions = np.divide(units, lengths, out=np.full_like(units, np.nan), where=lengths > 0)
     headline = found[first, key_fractions[0]]
+    variants |= _strata(headline, f"@feature={first},key_fraction={key_fractions[0]:g}")
     return Redundancy(
         headline=headline,
         unit_cosine=probes.unit_cosine(units),
@@ -183,6 +184,20 @@ def redundancy_of(
         measures=headline.measures() | _similarity(features[first], layout[0]),
         variants=variants,
     )
+
+
+def _strata(redundancy: probes.PatchRedundancy, suffix: str) -> dict[str, float]:
+    """The headline within each stratum of distance in time from the keyframe, near to far."""
+    return {
+        f"{name}{suffix},stratum={place}": value
+        for place, stratum in enumerate(redundancy.strata, start=1)
+        for name, value in (
+            ("nearest_seconds", stratum.nearest),
+            ("farthest_seconds", stratum.farthest),
+            ("patch_similarity", stratum.patch_similarity),
+            ("redundancy_preference", stratum.preference),
+        )
+    }
 
 
 def _similarity(

@@ -253,7 +253,7 @@ def _by_definition(
 
 
 def _embeddings(records: Sequence[Record]) -> pd.DataFrame:
-    """Similarity and redundancy by embedding and by share of keyframes."""
+    """Similarity and redundancy by embedding, by share of keyframes, and by distance from the keyframe."""
     names = dict.fromkeys(name for r in records for name in r.measures if _VARIANT in name)
     videos = [record.video_id for record in records]
     rows = []
@@ -265,6 +265,7 @@ def _embeddings(records: Sequence[Record]) -> pd.DataFrame:
             {
                 "feature": told["feature"],
                 "key_fraction": told.get("key_fraction", ""),
+                "stratum": told.get("stratum", ""),
                 "measure": measure,
                 "value": metric.mean,
                 "ci_low": metric.ci_low,

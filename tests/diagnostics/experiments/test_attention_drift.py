@@ -159,6 +159,11 @@ def test_tables_are_tidy_and_sweep_every_definition(small_run: Run) -> None:
             assert chosen[name] == pytest.approx(metrics[f"{name}{suffix}"]["mean"], rel=1e-5), name
     embeddings = pd.read_csv(small_run.folder / "tables" / "embeddings.csv")
     assert set(embeddings["feature"]) == {"projector", "vit"}
+    strata = embeddings.dropna(subset="stratum").pivot_table(
+        index="stratum", columns="measure", values="value"
+    )
+    assert (strata["nearest_seconds"] <= strata["farthest_seconds"]).all()
+    assert strata["farthest_seconds"].is_monotonic_increasing
 
 
 def test_the_same_command_again_measures_nothing_twice(small_run: Run, diagnose: Diagnose) -> None:
