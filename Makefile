@@ -30,13 +30,14 @@ bench: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info[:2] <= (3, 13), "Python 3.11 to 3.13 is needed: make PYTHON=python3.12"'
+	@echo "Installing into $(VENV): a few minutes, about 6 GB with CUDA's libraries."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 ifneq ($(TORCH_INDEX),)
-	$(BIN)/python -m pip install --constraint $(CONSTRAINTS) --index-url $(TORCH_INDEX) torch torchvision
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --index-url $(TORCH_INDEX) torch torchvision
 endif
-	$(BIN)/python -m pip install --constraint $(CONSTRAINTS) --editable ".[dev]"
-	touch $@
+	$(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS) --editable ".[dev]"
+	@touch $@
 
 clean:
 	rm -rf $(VENV) .cache build *.egg-info
