@@ -34,7 +34,8 @@ def main() -> None:
     try:
         sys.argv[1:] = rewrite_overrides(arguments)
     except DiagnosticsError as error:
-        sys.exit(f"error: {error}")
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
     hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(task)()
 
 

@@ -6,12 +6,15 @@ Reads the YAML files as text, so that listing them and checking a name costs no 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from diagnostics.errors import ConfigError
 from diagnostics.strict import near_match
 
 __all__ = ["GROUPS", "config_folder", "listing", "options", "rewrite_overrides"]
+
+_PATHS = ("out", "data.path", "data.root", "data.evidence", "data.cache", "model.path")
 
 GROUPS = ("exp", "model", "data", "sampling", "backend")
 
@@ -80,9 +83,10 @@ def rewrite_overrides(arguments: Sequence[str]) -> list[str]:
     Hydra writes about a multirun along with the runs.
 
     Raises:
-        ConfigError: a group has no such option, or the experiment is given twice.
+        ConfigError: a group has no such option, or a launcher is not installed.
     """
     extra = _config_dirs(arguments)
+    swept = "-m" in arguments or "--multirun" in arguments
     rewritten = []
     for argument in arguments:
         key, separator, value = argument.partition("=")
@@ -94,12 +98,31 @@ def rewrite_overrides(arguments: Sequence[str]) -> list[str]:
             _check_options(bare, value, extra)
             rewritten.append(f"+{bare}={value}" if bare == "exp" else argument)
         elif key == bare and "/" not in key and not key.startswith("hydra."):
-            rewritten.append(f"++{argument}")
+            rewritten.append(f"++{key}={_quoted(value, swept) if key in _PATHS else value}")
         else:
+            _check_launcher(bare, value)
             rewritten.append(argument)
         if bare == "out":
-            rewritten.append(f"hydra.sweep.dir={value}/.multirun")
+            rewritten.append("hydra.sweep.dir=${out}/.multirun")
     return rewritten
+
+
+def _quoted(value: str, swept: bool) -> str:
+    """A path with marks of Hydra's grammar in it, as a quoted string; under `-m` commas separate several."""
+    marks = set("=(){}[]:\\ '\"") | (set() if swept else {","})
+    if not set(value) & marks or (swept and "," in value) or value[:1] in "'\"" or "${" in value:
+        return value
+    return "'" + value.replace("'", "\\'") + "'"
+
+
+def _check_launcher(key: str, value: str) -> None:
+    plugin = "hydra_plugins.hydra_submitit_launcher"
+    if key != "hydra/launcher" or value not in ("slurm", "submitit_slurm", "submitit_local"):
+        return
+    if find_spec("hydra_plugins") is None or find_spec(plugin) is None:
+        raise ConfigError(
+            f"hydra/launcher={value} needs the SLURM extra.", remedy='Install it: pip install ".[slurm]".'
+        )
 
 
 def _config_dirs(arguments: Sequence[str]) -> list[Path]:

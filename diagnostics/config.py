@@ -9,8 +9,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field, PositiveInt
 from pydantic.dataclasses import dataclass
 
 from diagnostics.data.subset import SubsetConfig
@@ -47,9 +48,14 @@ class ReadingConfig:
     """
 
     reader: str = "pyav"
-    timeout_seconds: float = 300.0
-    workers: int = 1
-    max_side: int | None = None
+    timeout_seconds: Annotated[float, Field(gt=0)] = 300.0
+    workers: PositiveInt = 1
+    max_side: Annotated[int, Field(ge=16)] | None = None
+
+
+@dataclass(frozen=True, config=STRICT)
+class _Threads:
+    threads: PositiveInt | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,7 +123,7 @@ def run_config(values: Mapping[str, Any]) -> RunConfig:
     for key in values:
         if key not in _KEYS:
             raise ConfigError(f"Unknown key {key!r}.", remedy=near_match(key, _KEYS))
-    if "exp" not in values:
+    if not values.get("exp", {}).get("name"):
         raise ConfigError("No experiment was chosen.", remedy="Add +exp=attention_drift.")
     exp, data, sampling = (dict(values[group]) for group in ("exp", "data", "sampling"))
     _refuse_missing(values)
@@ -137,7 +143,7 @@ def run_config(values: Mapping[str, Any]) -> RunConfig:
         backend=from_mapping(BackendConfig, values["backend"], "backend"),
         reading=from_mapping(ReadingConfig, values["reading"], "reading"),
         out=None if values["out"] is None else str(values["out"]),
-        threads=values["threads"],
+        threads=from_mapping(_Threads, {"threads": values["threads"]}, "(root)").threads,
         resolved=_plain(values),
     )
 

@@ -14,6 +14,7 @@ __all__ = [
     "CheckpointError",
     "ConfigError",
     "ConfigurationMismatchError",
+    "ControlTokenError",
     "DamagedRunError",
     "DamagedVideoError",
     "DataFileError",
@@ -32,6 +33,7 @@ __all__ = [
     "MissingVideoError",
     "ModelError",
     "NoVideoStreamError",
+    "ObservationError",
     "OutOfMemoryError",
     "PathLeavesRootError",
     "PromptTooLongError",
@@ -41,6 +43,7 @@ __all__ = [
     "RunError",
     "TooFewOptionsError",
     "TruncatedVideoError",
+    "UnwritableFolderError",
     "VideoError",
 ]
 
@@ -118,6 +121,10 @@ class PathLeavesRootError(ItemError):
     """A path in a data file points outside the data set's root."""
 
 
+class ControlTokenError(ItemError):
+    """The item's text holds a token that steers the model, such as the end of a turn."""
+
+
 class RecordError(ItemError):
     """A record of a data file is not written as its format says: bad JSON, a missing or misspelt key."""
 
@@ -174,6 +181,10 @@ class PromptTooLongError(ModelError):
     """The prompt has more tokens than the model's context."""
 
 
+class ObservationError(ModelError):
+    """The model's attention to this prompt cannot be captured or mapped to the video."""
+
+
 class OutOfMemoryError(ModelError):
     """The device ran out of memory on this item."""
 
@@ -200,6 +211,10 @@ class LockedError(RunError):
 
 class ForeignFolderError(RunError):
     """The output folder holds something that is not a run."""
+
+
+class UnwritableFolderError(RunError):
+    """The output folder cannot be made or written."""
 
 
 class DamagedRunError(RunError):

@@ -19,38 +19,46 @@ if TYPE_CHECKING:
 
     from diagnostics.config import RunConfig
     from diagnostics.data.items import Item
+    from diagnostics.data.subset import SubsetConfig
+    from diagnostics.errors import ItemError
     from diagnostics.store.summary import Summary
 
 __all__ = ["execute", "task"]
 
 _NOTHING_MEASURED = 1
 _CANNOT_RUN = 2
+_INTERRUPTED = 130
 
 
 def task(composed: DictConfig) -> None:
     """Run the experiment of a composed configuration.
 
-    Exits with 2 where the run cannot start and with 1 where every item failed. Under `-m` both are
-    raised instead, so that the launcher marks the job failed and goes on with the others.
+    Exits with 2 where the run cannot start, with 1 where every item failed, with 130 where it was
+    interrupted. Under `-m` the first two are raised instead, so that the launcher marks the job failed
+    and goes on with the others.
     """
     prepare_environment()
     from hydra.core.hydra_config import HydraConfig
     from hydra.types import RunMode
     from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
     from rich.console import Console
 
     multirun = HydraConfig.get().mode == RunMode.MULTIRUN
-    values: Any = OmegaConf.to_container(composed, resolve=True)
     console = Console()
     try:
         from diagnostics.config import run_config
 
+        values: Any = OmegaConf.to_container(composed, resolve=True)
         summary = execute(run_config(values), multirun=multirun, console=console)
-    except DiagnosticsError as error:
+    except (DiagnosticsError, OmegaConfBaseException) as error:
         if multirun:
-            raise
+            raise error from None
         Console(stderr=True).print(f"[bold red]error:[/] {_escaped(error)}")
         sys.exit(_CANNOT_RUN)
+    except KeyboardInterrupt:
+        Console(stderr=True).print("interrupted: the same command goes on where this one stopped.")
+        sys.exit(_INTERRUPTED)
     if summary.all_failed:
         message = f"None of the {summary.n_pairs} items could be measured; summary.json has the errors."
         if multirun:
@@ -84,15 +92,16 @@ def execute(config: RunConfig, *, multirun: bool, console: Console) -> Summary:
         loaded = load_items(config.data.loader, config.data.parameters)
         rejected_ids = [error.item_id for error in loaded.rejected if error.item_id]
         items = select_subset(loaded.items, config.data.subset, rejected_ids=rejected_ids)
+        rejected = _of_subset(loaded.rejected, config.data.subset)
     path = config.folder(multirun=multirun)
     with RunFolder.open(
         path, config.resolved, config.hash, experiment=config.experiment, ignore=NOT_RESULTS
     ) as folder:
-        console.print(_header(config, items, len(loaded.rejected), str(path)))
+        console.print(_header(config, items, len(rejected), str(path)))
         context = Context(
             config=config,
             items=by_video(items),
-            rejected=loaded.rejected,
+            rejected=rejected,
             sampler=sampler,
             sampling=sampling,
             folder=folder,
@@ -106,6 +115,15 @@ def execute(config: RunConfig, *, multirun: bool, console: Console) -> Summary:
                 console.print(table)
         console.print(paths_list({"run folder": path, **outcome.paths}), soft_wrap=True)
     return summary
+
+
+def _of_subset(rejected: Sequence[ItemError], subset: SubsetConfig) -> list[ItemError]:
+    """Errors of items that this run is about: all, or the ones asked for by id. What task an item that could
+    not be read belongs to, nobody knows, so that tasks, pilot and limit leave none."""
+    if subset.ids is not None:
+        return [error for error in rejected if error.item_id in subset.ids]
+    narrowed = (subset.tasks, subset.limit, subset.pilot)
+    return list(rejected) if all(choice is None for choice in narrowed) else []
 
 
 def by_video(items: Sequence[Item]) -> list[Item]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 __all__ = ["cores", "prepare_environment", "set_threads"]
 
@@ -25,10 +26,16 @@ def prepare_environment() -> None:
 
 
 def cores() -> int:
-    """Cores this process may use: its affinity (containers, SLURM), not the machine's count."""
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Cores this process may use: its affinity (SLURM, taskset) and its container's quota."""
+    if sys.platform != "linux":
+        return os.cpu_count() or 1
+    allowed = len(os.sched_getaffinity(0))
+    limit = Path("/sys/fs/cgroup/cpu.max")
+    if limit.exists():
+        quota, _, period = limit.read_text().partition(" ")
+        if quota != "max":
+            allowed = min(allowed, max(1, int(quota) // int(period)))
+    return allowed
 
 
 def set_threads(threads: int | None, workers: int) -> int:

@@ -48,4 +48,5 @@ SUFFIXES: dict[str, str] = {
     "_pooled": "measured on the attention pooled over layers and heads, not per head and then averaged",
     "_value_weighted": "measured on attention times the length of the value it carries",
     "_position_only": "measured on a blank or permuted video of the same layout",
+    "_uniform": "what uniform attention over as many units gives",
 }

@@ -7,9 +7,9 @@ A module is named as on the command line (`+exp=attention_drift`) and has a stri
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from types import ModuleType
 
+from diagnostics.catalogue import options
 from diagnostics.errors import ConfigError
 from diagnostics.strict import near_match
 
@@ -24,9 +24,20 @@ def load_experiment(name: str) -> ModuleType:
     """
     target = name if "." in name else f"{__name__}.{name}"
     try:
-        return importlib.import_module(target)
+        module = importlib.import_module(target)
     except ModuleNotFoundError as error:
-        if error.name != target:
+        # Only the experiment's own absence is the person's typo; a library it needs is another matter.
+        if error.name is None or not (target == error.name or target.startswith(f"{error.name}.")):
             raise
-        known = [module.name for module in pkgutil.iter_modules(__path__)]
-        raise ConfigError(f"There is no experiment {name!r}.", remedy=near_match(name, known)) from error
+        raise _unknown(name) from error
+    if not _is_experiment(module):
+        raise _unknown(name)
+    return module
+
+
+def _is_experiment(module: ModuleType) -> bool:
+    return hasattr(module, "Config") and callable(getattr(module, "run", None))
+
+
+def _unknown(name: str) -> ConfigError:
+    return ConfigError(f"There is no experiment {name!r}.", remedy=near_match(name, list(options("exp"))))

@@ -17,18 +17,26 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
-from pydantic import field_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
 from pydantic.dataclasses import dataclass
 
 import hooks
+import probes
 from diagnostics.data.items import Item
-from diagnostics.errors import ConfigError
+from diagnostics.errors import ConfigError, ObservationError
 from diagnostics.experiments.context import Context
-from diagnostics.experiments.definitions import HEAD_SETS, LAYER_SETS, Definition, head_mask, layer_mask
+from diagnostics.experiments.definitions import (
+    HEAD_SETS,
+    LAYER_SETS,
+    Definition,
+    head_mask,
+    layer_mask,
+    pooled_share,
+)
 from diagnostics.experiments.drift_measures import (
     Redundancy,
     RoleMass,
@@ -36,7 +44,6 @@ from diagnostics.experiments.drift_measures import (
     control_measures,
     measure_definition,
     redundancy_of,
-    unit_share,
 )
 from diagnostics.experiments.drift_outcome import Outcome, finish
 from diagnostics.experiments.pairs import Measured, Pair, Source, measure_pairs
@@ -56,6 +63,10 @@ _HELD_VIDEOS = 2
 """Encoded videos kept at hand: the one asked about, and its control."""
 
 
+Share = Annotated[float, Field(gt=0, le=1)]
+Feature = Annotated[str, Field(pattern=r"^(projector|vit|layer:\d+)$")]
+
+
 @dataclass(frozen=True, config=STRICT)
 class Config:
     """Parameters of the experiment; the first of each pair is the headline, the second all that is measured.
@@ -65,6 +76,7 @@ class Config:
         layers, layer_sets: sets of layers.
         heads, head_sets: sets of heads.
         pooling: a unit counts by the `sum` over its tokens, or by their `mean`.
+        head_pooling, head_poolings: heads are pooled by their attention on the video (`mass`) or equally.
         key_fraction, key_fractions: share of the units that are keyframes.
         feature, features: embeddings for similarity: `projector`, `vit`, `layer:N`.
         control: what stands in for the video in the control: `blank`, `permuted` frames, or `none`.
@@ -82,16 +94,18 @@ class Config:
     heads: str = "all"
     head_sets: tuple[str, ...] = ("all", "most_visual")
     pooling: Literal["sum", "mean"] = "sum"
-    key_fraction: float = 0.25
-    key_fractions: tuple[float, ...] = (0.1, 0.25, 0.5)
-    feature: str = "projector"
-    features: tuple[str, ...] = ("projector", "vit")
+    head_pooling: Literal["mass", "equal"] = "mass"
+    head_poolings: tuple[Literal["mass", "equal"], ...] = ("mass", "equal")
+    key_fraction: Share = 0.25
+    key_fractions: tuple[Share, ...] = (0.1, 0.25, 0.5)
+    feature: Feature = "projector"
+    features: tuple[Feature, ...] = ("projector", "vit")
     control: Literal["blank", "permuted", "none"] = "blank"
     value_weighted: bool = True
     keep_rows: bool = False
-    item_figures: int = 6
-    top_units: int = 8
-    seed: int = 0
+    item_figures: NonNegativeInt = 6
+    top_units: PositiveInt = 8
+    seed: NonNegativeInt = 0
 
     @field_validator("layers", "layer_sets")
     @classmethod
@@ -111,7 +125,7 @@ class Config:
     @property
     def headline(self) -> Definition:
         """The definition behind the headline numbers."""
-        return Definition(self.role, self.layers, self.heads, "attention", self.pooling)
+        return Definition(self.role, self.layers, self.heads, "attention", self.pooling, self.head_pooling)
 
     @property
     def all_roles(self) -> tuple[str, ...]:
@@ -153,6 +167,12 @@ class _Measurement:
         self.held: list[torch.Tensor] = []
 
     def __call__(self, pair: Pair, source: Source) -> Measured:
+        try:
+            return self._measure(pair, source)
+        except hooks.HooksError as error:
+            raise ObservationError(error.problem, remedy=error.remedy, path=pair.item.video) from error
+
+    def _measure(self, pair: Pair, source: Source) -> Measured:
         loaded, item, frames = self.context.model, pair.item, source.frames
         seconds: dict[str, float] = {}
         with _timed(seconds, "prepare"):
@@ -163,17 +183,22 @@ class _Measurement:
             reply, captured, features = self._observe(loaded, inputs, tokens, item)
         with _timed(seconds, "control"):
             control = self._control(loaded, item, frames)
-        with _timed(seconds, "probe"):
-            shown = ShownUnits.of(frames.selection, tokens.unit_slots, item)
-            redundancy = self._redundancy(captured, features, tokens, shown)
-            measures = self._measures(item, captured, control, tokens, shown) | dict(redundancy.measures)
-        fields = {
+        fields: dict[str, Any] = {
             **_prompt_fields(prompt, inputs, tokens),
             **_answer_fields(item, reply),
-            "measures": _choice_measure(item, reply) | measures | dict(redundancy.variants),
+            "measures": _choice_measure(item, reply),
             "seconds": seconds,
             "warnings": [*prompt.notices, *_position_warnings(loaded, inputs)],
         }
+        shown = ShownUnits.of(frames.selection, tokens.unit_slots, item)
+        if self.config.role not in captured.roles:
+            fields["warnings"].append(f"no_rows: the item has no {self.config.role}, so nothing was measured")
+            tensors = self._tensors(pair, shown, tokens, captured, control, None, reply)
+            return Measured(fields, tensors)
+        with _timed(seconds, "probe"):
+            redundancy = self._redundancy(captured, features, tokens, shown)
+            measures = self._measures(item, captured, control, tokens, shown)
+        fields["measures"] |= measures | dict(redundancy.measures) | dict(redundancy.variants)
         tensors = self._tensors(pair, shown, tokens, captured, control, redundancy, reply)
         return Measured(fields, tensors, self._most_attended_slots(captured, tokens))
 
@@ -212,9 +237,15 @@ class _Measurement:
         """The forward with capture gives the logits of the forward without; into the manifest.
 
         Raises:
-            ConfigError: the model is too shallow for the headline's set of layers.
+            ConfigError: the model is too shallow for the headline's set of layers, or for a feature.
         """
         n_layers = loaded.provenance["layers"]
+        for feature in self.config.all_features:
+            if feature.startswith("layer:") and int(feature.removeprefix("layer:")) >= n_layers:
+                raise ConfigError(
+                    f"There is no {feature}: {loaded.config.name} has layers 0 to {n_layers - 1}.",
+                    remedy="Choose one of them for exp.feature and exp.features.",
+                )
         if not layer_mask(self.config.layers, n_layers).any():
             raise ConfigError(
                 f"exp.layers={self.config.layers} is empty: {loaded.config.name} has {n_layers} layers.",
@@ -258,7 +289,7 @@ class _Measurement:
     # -- from arrays to numbers
 
     def _token_attention(self, captured: hooks.Captured) -> np.ndarray:
-        """Attention of the headline role on each visual token, over the headline's layers and all heads."""
+        """Attention of the headline role on each visual token, over the headline's layers and *all* heads."""
         tokens = captured.token_mass(self.config.role)
         return tokens[layer_mask(self.config.layers, len(tokens))].mean(axis=0)
 
@@ -291,28 +322,26 @@ class _Measurement:
         mass = RoleMass(captured.unit_mass(role), captured.rest_mass(role))
         taken = head_mask(headline, mass.units)
 
+        uniform = probes.uniform_reference(tokens.n_units)
+        reference = {f"{probes.fraction_name(a)}_uniform": value for a, value in uniform.items()}
+
         def measured(of: RoleMass, suffix: str = "") -> dict[str, float]:
             summary = measure_definition(headline, of, taken, shown, tokens.tokens_per_unit, localised)
             return {f"{name}{suffix}": value for name, value in summary.measures().items()}
 
-        measures = measured(mass)
+        measures = measured(mass) | reference
         if self.config.value_weighted:
             weighted = RoleMass(captured.value_mass(role), captured.value_rest_mass(role))
             measures |= measured(weighted, "_value_weighted")
         if control is not None:
             baseline = RoleMass(control.unit_mass(role), control.rest_mass(role))
             measures |= measured(baseline, "_position_only")
-            measures |= control_measures(
-                unit_share(headline, mass, taken, tokens.tokens_per_unit),
-                unit_share(headline, baseline, taken, tokens.tokens_per_unit),
-                shown.evidence if localised else None,
-            )
+            measures |= control_measures(headline, mass, baseline, taken, shown, localised)
         return measures
 
     def _most_attended_slots(self, captured: hooks.Captured, tokens: hooks.TokenMap) -> list[int]:
-        headline = self.config.headline
-        mass = RoleMass(captured.unit_mass(self.config.role), None)
-        share = unit_share(headline, mass, head_mask(headline, mass.units), tokens.tokens_per_unit)
+        headline, mass = self.config.headline, captured.unit_mass(self.config.role)
+        share = pooled_share(headline, mass[head_mask(headline, mass)], tokens.tokens_per_unit)
         ranked = np.argsort(-share, kind="stable")
         slots = tokens.unit_slots[ranked[: self.config.top_units]].ravel()
         return sorted(int(slot) for slot in slots if slot >= 0)
@@ -324,11 +353,10 @@ class _Measurement:
         tokens: hooks.TokenMap,
         captured: hooks.Captured,
         control: hooks.Captured | None,
-        redundancy: Redundancy,
+        redundancy: Redundancy | None,
         reply: Reply,
     ) -> parts.PairTensors:
         visual = tokens.visual
-        key = redundancy.headline
         return parts.PairTensors(
             item_id=pair.item.id,
             condition=pair.condition,
@@ -347,13 +375,7 @@ class _Measurement:
                 captured.value_rest_mass() if self.config.value_weighted else None,
             ),
             rows=_kept_rows(captured) if self.config.keep_rows else None,
-            similarity=parts.Similarity(
-                redundancy.unit_cosine.astype(np.float32),
-                key.is_key,
-                key.similarity.keyframe,
-                key.similarity.similarity.astype(np.float32),
-                redundancy.mean_direction.astype(np.float32),
-            ),
+            similarity=None if redundancy is None else _similarity_part(redundancy),
             control=None if control is None else _control_part(captured, control, self.config.control),
             answer=parts.Answer(np.array(reply.option_logits, np.float32), reply.text),
             definitions=_definitions(self.config),
@@ -363,6 +385,17 @@ class _Measurement:
 
 def _places(tokens: hooks.TokenMap) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return tokens.unit, tokens.row, tokens.col
+
+
+def _similarity_part(redundancy: Redundancy) -> parts.Similarity:
+    key = redundancy.headline
+    return parts.Similarity(
+        redundancy.unit_cosine.astype(np.float32),
+        key.is_key,
+        key.similarity.keyframe,
+        key.similarity.similarity.astype(np.float32),
+        redundancy.mean_direction.astype(np.float32),
+    )
 
 
 def _kept_rows(captured: hooks.Captured) -> parts.Rows:
@@ -388,6 +421,8 @@ def _definitions(config: Config) -> dict[str, Any]:
         **config.headline.as_columns(),
         "key_fraction": config.key_fraction,
         "feature": config.feature,
+        # Attention by token is kept as a mean over heads.
+        "redundancy_heads": "all",
         "control": config.control,
     }
 

@@ -11,9 +11,19 @@ from dataclasses import asdict, dataclass
 from itertools import product
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
-__all__ = ["HEAD_SETS", "LAYER_SETS", "Definition", "definitions", "head_mask"]
+import probes
+
+__all__ = [
+    "HEAD_SETS",
+    "LAYER_SETS",
+    "Definition",
+    "definitions",
+    "head_mask",
+    "layer_mask",
+    "pooled_share",
+]
 
 LAYER_SETS = ("all", "early", "middle", "late", "last")
 """All layers, each third of them from the input on, or the last layer alone."""
@@ -33,7 +43,10 @@ class Definition:
         layers: one of `LAYER_SETS`.
         heads: one of `HEAD_SETS`.
         weighting: `attention`, or `value` for attention times the norm of the value vector.
-        pooling: a unit counts by the `sum` over its tokens, or by their `mean`.
+        pooling: a unit counts by the `sum` over its tokens, or by their `mean`; the same where units have
+            equally many tokens, as in every family so far.
+        head_pooling: for the measures on pooled attention, heads count by their attention on the video
+            (`mass`) or equally (`equal`).
     """
 
     role: str
@@ -41,6 +54,7 @@ class Definition:
     heads: str = "all"
     weighting: str = "attention"
     pooling: str = "sum"
+    head_pooling: str = "mass"
 
     def as_columns(self) -> dict[str, str]:
         """The definition as columns of a table."""
@@ -53,10 +67,11 @@ def definitions(
     heads: Sequence[str],
     weightings: Sequence[str],
     poolings: Sequence[str],
+    head_poolings: Sequence[str],
 ) -> Iterator[Definition]:
     """Every combination."""
-    for role, layer, head, weighting, pooling in product(roles, layers, heads, weightings, poolings):
-        yield Definition(role, layer, head, weighting, pooling)
+    for choices in product(roles, layers, heads, weightings, poolings, head_poolings):
+        yield Definition(*choices)
 
 
 def layer_mask(name: str, n_layers: int) -> Bool[np.ndarray, " layer"]:
@@ -68,6 +83,20 @@ def layer_mask(name: str, n_layers: int) -> Bool[np.ndarray, " layer"]:
         return index == n_layers - 1
     third = index * 3 // n_layers
     return third == ("early", "middle", "late").index(name)
+
+
+def pooled_share(
+    definition: Definition,
+    heads: Float[np.ndarray, "head unit"],
+    tokens_per_unit: Int[np.ndarray, " unit"],
+) -> Float[np.ndarray, " unit"]:
+    """Share of the video's attention on each unit, over the heads taken, pooled as the definition says."""
+    counts = tokens_per_unit if definition.pooling == "mean" else None
+    if definition.head_pooling == "mass":
+        return probes.unit_shares(heads.mean(axis=0), tokens_per_unit=counts)
+    each = probes.unit_shares(heads, tokens_per_unit=counts)
+    defined = np.isfinite(each).all(axis=-1)
+    return each[defined].mean(axis=0) if defined.any() else np.full(heads.shape[-1], np.nan)
 
 
 def head_mask(

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 
 import probes
 from diagnostics.data.items import Item
-from diagnostics.experiments.definitions import Definition
+from diagnostics.experiments.definitions import Definition, pooled_share
 from diagnostics.video.selection import Selection
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "control_measures",
     "measure_definition",
     "redundancy_of",
-    "unit_share",
 ]
 
 
@@ -89,38 +88,41 @@ def measure_definition(
         tokens_per_unit=tokens_per_unit if definition.pooling == "mean" else None,
         evidence=shown.evidence if has_evidence else None,
         shown=shown.filled if has_evidence else None,
+        weighting="mass" if definition.head_pooling == "mass" else "equal",
     )
 
 
-def unit_share(
+def control_measures(
     definition: Definition,
     mass: RoleMass,
+    control: RoleMass,
     taken: Bool[np.ndarray, "layer head"],
-    tokens_per_unit: Int[np.ndarray, " unit"],
-) -> Float[np.ndarray, " unit"]:
-    """Share of the video's attention on each unit, pooled over the heads taken."""
-    counts = tokens_per_unit if definition.pooling == "mean" else None
-    return probes.unit_shares(mass.units[taken].mean(axis=0), tokens_per_unit=counts)
-
-
-def control_measures(
-    share: Float[np.ndarray, " unit"],
-    position_only: Float[np.ndarray, " unit"],
-    evidence: Bool[np.ndarray, "unit slot"] | None,
+    shown: ShownUnits,
+    has_evidence: bool,
 ) -> dict[str, float]:
-    """How much of the attention over units position alone explains.
-
-    Args:
-        share: `unit_share` of the real video.
-        position_only: the same of the control.
-        evidence: which slots show evidence, where windows single out a part of the video.
-    """
-    compared = probes.position_corrected(share, position_only).measures()
-    measures = {name: float(value) for name, value in compared.items()}
-    if evidence is not None:
-        corrected = probes.evidence_log_lift_corrected(share, position_only, evidence)
-        measures["evidence_log_lift_corrected"] = float(corrected)
+    """How much of the attention over units position alone explains, per head and on pooled attention."""
+    heads, baseline = mass.units[taken], control.units[taken]
+    counts = np.ones(heads.shape[-1], dtype=int)  # equal units in both: their sizes cancel
+    roads = {
+        "": (heads, baseline),
+        "_pooled": (pooled_share(definition, heads, counts), pooled_share(definition, baseline, counts)),
+    }
+    measures: dict[str, float] = {}
+    for suffix, (real, position_only) in roads.items():
+        named = dict(probes.position_corrected(real, position_only).measures())
+        if has_evidence:
+            named["evidence_log_lift_corrected"] = probes.evidence_log_lift_corrected(
+                real, position_only, shown.evidence
+            )
+        measures |= {f"{name}{suffix}": _defined_mean(values) for name, values in named.items()}
     return measures
+
+
+def _defined_mean(values: Float[np.ndarray, "*head"]) -> float:
+    """Mean over the heads where a measure is defined; NaN where it is nowhere."""
+    defined = np.asarray(values, dtype=np.float64)
+    defined = defined[np.isfinite(defined)]
+    return float(defined.mean()) if defined.size else float("nan")
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,7 +23,7 @@ from diagnostics.experiments.definitions import Definition, definitions, head_ma
 from diagnostics.experiments.drift_measures import RoleMass, ShownUnits, measure_definition
 from diagnostics.experiments.pairs import Pair
 from diagnostics.report.drift import save_figure, time_figure, two_panel_figure
-from diagnostics.report.from_run import load_drift
+from diagnostics.report.from_run import load_drift, measured_attention
 from diagnostics.report.item_pictures import draw_item
 from diagnostics.store.records import Failure, Record
 from diagnostics.store.run_folder import RunFolder, tensor_path
@@ -48,6 +48,7 @@ _HEADLINE = (
     "unit_fraction_90",
     "unit_fraction_90_pooled",
     "unit_fraction_90_position_only",
+    "unit_fraction_90_uniform",
     "entropy",
     "head_divergence",
     "evidence_covered",
@@ -96,7 +97,7 @@ def finish(context: Context, config: Config, pairs: Sequence[Pair]) -> Outcome:
     """Write the summary, the tables and the figures of the run in `context.folder`."""
     folder = context.folder
     _record_rejected(folder, context.rejected)
-    records = _ordered(folder.records(), pairs)
+    records = _ordered(folder.records(), pairs, context.rejected)
     done = [record for record in records if record.error is None]
     metrics = _metrics(done)
     if between := _between_videos(folder, done):
@@ -107,34 +108,42 @@ def finish(context: Context, config: Config, pairs: Sequence[Pair]) -> Outcome:
     summary = Summary.of(context.config.experiment, records, metrics, rows)
     paths = {"summary": folder.write_summary(summary)}
     paths["table"] = folder.write_table("measures", summary.table())[0]
-    if done:
+    if any(measured_attention(record) for record in done):
         swept = _sweep(context, config, done)
         paths["definitions"] = folder.write_table("definitions", swept)[0]
         paths["embeddings"] = folder.write_table("embeddings", _embeddings(done))[0]
         paths |= _draw(context, config, done)
-    return Outcome(summary, paths, _HEADLINE)
+    return Outcome(summary, paths, [name for name in _HEADLINE if name in metrics])
 
 
-def _ordered(records: Sequence[Record], pairs: Sequence[Pair]) -> list[Record]:
-    """Records in the order of the pairs, rejected ones after them; none of items outside this run."""
-    place = {pair.key: position for position, pair in enumerate(pairs)}
-    rejected = [record for record in records if "rejected" in record.condition]
-    return sorted((r for r in records if r.pair in place), key=lambda r: place[r.pair]) + rejected
+def _ordered(records: Sequence[Record], pairs: Sequence[Pair], rejected: Sequence[ItemError]) -> list[Record]:
+    """Records in the order of the pairs, then those of rejected items.
+
+    Left out is what this run is not about any more: items outside its subset, lines that were mended.
+    """
+    known = {record.pair: record for record in records}
+    keys = [pair.key for pair in pairs] + [_rejection(error).pair for error in rejected]
+    return [known[key] for key in dict.fromkeys(keys) if key in known]
 
 
 def _record_rejected(folder: RunFolder, rejected: Sequence[ItemError]) -> None:
-    """Items that could not be used as written get records too, under a condition of their own: the id of a
-    duplicate is also that of a good item."""
-    known = {(r.item_id, r.condition_id): r for r in folder.records()}
+    """Items that could not be used as written get records too."""
+    known = {record.pair for record in folder.records()}
     for error in rejected:
-        failed = Record(
-            item_id=error.item_id or str(error.path),
-            video_id="",
-            condition={"rejected": str(error.path)},
-            error=Failure.of(error),
-        )
-        if failed.pair not in known:
-            folder.append(failed)
+        record = _rejection(error)
+        if record.pair not in known:
+            folder.append(record)
+            known.add(record.pair)
+
+
+def _rejection(error: ItemError) -> Record:
+    """The record of a refused item, under a condition of its own: a duplicate has the id of a good item."""
+    return Record(
+        item_id=error.item_id or str(error.path),
+        video_id="",
+        condition={"rejected": type(error).__name__},
+        error=Failure.of(error),
+    )
 
 
 def _metrics(records: Sequence[Record]) -> dict[str, Metric]:
@@ -201,7 +210,14 @@ def _sweep(context: Context, config: Config, records: Sequence[Record]) -> pd.Da
     """Every definition, measured on every item from its tensor file."""
     weightings = ("attention", "value") if config.value_weighted else ("attention",)
     chosen = list(
-        definitions(config.all_roles, config.layer_sets, config.head_sets, weightings, (config.pooling,))
+        definitions(
+            config.all_roles,
+            config.layer_sets,
+            config.head_sets,
+            weightings,
+            (config.pooling,),
+            config.head_poolings,
+        )
     )
     values: dict[tuple[Definition, str], list[float]] = {}
     videos: dict[Definition, list[str]] = {}
@@ -282,7 +298,7 @@ def _embeddings(records: Sequence[Record]) -> pd.DataFrame:
 def _draw(context: Context, config: Config, records: Sequence[Record]) -> dict[str, Path]:
     folder, items = context.folder.path, {item.id: item for item in context.items}
     figures = folder / "figures"
-    pictured = records[: config.item_figures]
+    pictured = [r for r in records if measured_attention(r)][: config.item_figures]
     steps: list[tuple[str, Callable[[], list[Path]]]] = [
         ("attention drift", lambda: _draw_run(context, figures)),
         *((record.item_id, _picture(folder, items, record)) for record in pictured),

@@ -8,12 +8,15 @@ share them. A pair that fails is recorded with its error, and the others go on.
 from __future__ import annotations
 
 import gc
+import hashlib
+import json
 import threading
 import time
 import traceback
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -21,14 +24,14 @@ from diagnostics.data.items import Item
 from diagnostics.data.validation import check_evidence
 from diagnostics.errors import DiagnosticsError, OutOfMemoryError, RunError
 from diagnostics.experiments.context import Context
-from diagnostics.store.canonical import condition_id
+from diagnostics.store.canonical import condition_id, plain
 from diagnostics.store.records import Failure, Record
 from diagnostics.store.tensor_parts import PairTensors
 from diagnostics.video.perturb import fill
 from diagnostics.video.reading import FrameReader
 from diagnostics.video.selection import Frames
 
-__all__ = ["Measured", "Pair", "Source", "measure_pairs"]
+__all__ = ["Measured", "Pair", "Source", "item_sha256", "measure_pairs"]
 
 T = TypeVar("T")
 
@@ -87,17 +90,19 @@ def measure_pairs(
     and resumed leaves the same records as one that was not.
     """
     folder = context.folder
-    folder.expect(len(pairs))
+    folder.expect(len(pairs) + len(context.rejected))
+    _reopen_changed(context, pairs)
     pending = [pair for pair in pairs if pair.key not in folder.finished]
     reading = context.config.reading
     with (
+        # Left in reverse order: readers are closed first, so that nobody waits for a decode that hangs.
+        _pool(reading.workers) as pool,
         FrameReader(
             reader=reading.reader,
             timeout_seconds=reading.timeout_seconds,
             workers=reading.workers,
             max_side=reading.max_side,
         ) as reader,
-        ThreadPoolExecutor(max_workers=reading.workers) as pool,
         context.progress(task, total=len(pairs), done=len(pairs) - len(pending)) as advance,
     ):
         ahead = _ReadAhead(context, reader, pool)
@@ -105,6 +110,38 @@ def measure_pairs(
             advance(f"{task}: {_short(pair.item.id)}", 0)
             _measure(context, pair, future, measure)
             advance(task)
+
+
+@contextmanager
+def _pool(workers: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads whose waiting work is dropped when the block is left early."""
+    pool = ThreadPoolExecutor(max_workers=workers)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _reopen_changed(context: Context, pairs: Sequence[Pair]) -> None:
+    """Items whose question, evidence or video is another than when they were measured are measured again."""
+    measured = {record.pair: record for record in context.folder.records()}
+    changed = [
+        pair
+        for pair in pairs
+        if pair.key in context.folder.finished and measured[pair.key].item_sha256 != item_sha256(pair.item)
+    ]
+    for pair in changed:
+        context.folder.reopen(pair.key, "the item is another than it was")
+    if changed:
+        context.console.print(f"{len(changed)} items are not what they were when measured: measured again.")
+
+
+def item_sha256(item: Item) -> str:
+    """Hash of what an item asks, and of the size of its video (not its date: copies count as the same)."""
+    asked = [item.question, item.options, item.answer, item.turns, item.evidence]
+    digest = hashlib.sha256(json.dumps(plain(asked), sort_keys=True).encode())
+    digest.update(str(item.video.stat().st_size if item.video.exists() else None).encode())
+    return digest.hexdigest()
 
 
 class _ReadAhead:
@@ -230,6 +267,7 @@ def _common_fields(context: Context, pair: Pair) -> dict[str, Any]:
         "task": pair.item.task,
         "task_family": pair.item.task_family,
         "target": pair.item.answer,
+        "item_sha256": item_sha256(pair.item),
         "reader": context.config.reading.reader,
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
 
 from diagnostics.strict import STRICT
@@ -40,8 +41,8 @@ class ModelConfig:
     device: str = "auto"
     device_map: str | None = None
     attention: Literal["sdpa", "eager"] = "sdpa"
-    min_pixels: int | None = None
-    max_pixels: int | None = None
+    min_pixels: PositiveInt | None = None
+    max_pixels: PositiveInt | None = None
     cap_pixels_per_frame: bool = False
     trained_positions: int | None = None
     local_files_only: bool = False
@@ -59,5 +60,5 @@ class BackendConfig:
     """
 
     name: Literal["hf"] = "hf"
-    max_new_tokens: int = 16
+    max_new_tokens: PositiveInt = 16
     instruction: str = "Answer with the letter of the correct option only."

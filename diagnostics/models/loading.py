@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
-from diagnostics.errors import CheckpointError
+from diagnostics.errors import CheckpointError, ConfigError
 from diagnostics.models.config import ModelConfig
 from diagnostics.models.families import family_of
 
@@ -69,7 +69,13 @@ def load_model(config: ModelConfig) -> LoadedModel:
             model.to(_device(config.device))
     video_processor = processor.video_processor
     size = dict(video_processor.size)
-    video_processor.size = family.size_limits(config.min_pixels, config.max_pixels, size)
+    limits = family.size_limits(config.min_pixels, config.max_pixels, size)
+    if limits["longest_edge"] < limits["shortest_edge"]:
+        raise ConfigError(
+            f"The upper pixel limit {limits['longest_edge']} is below the lower, {limits['shortest_edge']}.",
+            remedy="Raise model.max_pixels, or lower model.min_pixels.",
+        )
+    video_processor.size = limits
     put_aside = _generate_greedily(model, processor.tokenizer)
     text = model.config.get_text_config()
     context = int(text.max_position_embeddings)

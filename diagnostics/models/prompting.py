@@ -14,7 +14,7 @@ import numpy as np
 from einops import rearrange
 
 from diagnostics.data.items import Item
-from diagnostics.errors import PromptTooLongError
+from diagnostics.errors import ControlTokenError, PromptTooLongError
 from diagnostics.video.selection import Frames, Selection
 
 if TYPE_CHECKING:
@@ -47,8 +47,12 @@ class Prompt:
 
 
 def question_text(item: Item, instruction: str) -> tuple[str, str, str]:
-    """The user's turn after the video: `(question, option lines, whole text)`."""
-    options = "\n".join(f"{letter}. {text}" for letter, text in zip(item.letters, item.options, strict=True))
+    """The user's turn after the video: `(question, option lines, whole text)`.
+
+    An option stands on one line: a line break in it could pass for the next option.
+    """
+    lines = [" ".join(text.splitlines()) for text in item.options]
+    options = "\n".join(f"{letter}. {text}" for letter, text in zip(item.letters, lines, strict=True))
     parts = [item.question, options, instruction if options else ""]
     return item.question, options, "\n".join(part for part in parts if part)
 
@@ -59,10 +63,12 @@ def prepare_inputs(
     """Chat template, processor and length check for one item.
 
     Raises:
+        ControlTokenError: the item's text holds one of the tokenizer's control tokens.
         PromptTooLongError: prompt and reply would not fit the model's context.
     """
     question, options, text = question_text(item, instruction)
     turns = [(turn.role, turn.text) for turn in item.turns] + [("user", text)]
+    _refuse_control_tokens(loaded.processor.tokenizer, item, [said for _, said in turns])
     messages: list[dict[str, Any]] = [
         {"role": role, "content": [{"type": "text", "text": said}]} for role, said in turns
     ]
@@ -98,8 +104,34 @@ def prepare_inputs(
         question=question,
         options=options,
         n_tokens=n_tokens,
-        notices=tuple(loaded.family.notices(frames.selection, loaded.model)),
+        notices=(
+            *loaded.family.notices(frames.selection, loaded.model),
+            *_shrunk(loaded.processor.video_processor, inputs, frames),
+        ),
     )
+
+
+def _refuse_control_tokens(tokenizer: Any, item: Item, texts: list[str]) -> None:
+    """A data file must not end a turn, or put a second video where none is."""
+    tokens = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
+    found = sorted(token for token in tokens if any(token in text for text in texts))
+    if found:
+        raise ControlTokenError(
+            f"The text holds the model's control token {found[0]!r}.",
+            remedy="Remove or rewrite it in the data file.",
+            item_id=item.id,
+            path=item.video,
+        )
+
+
+def _shrunk(video_processor: Any, inputs: Any, frames: Frames) -> list[str]:
+    """Whether the processor's pixel limits made the pictures smaller, beyond rounding to whole patches."""
+    patch, merged = video_processor.patch_size, video_processor.patch_size * video_processor.merge_size
+    _, rows, cols = inputs["video_grid_thw"][0].tolist()
+    height, width = frames.pixels.shape[1:3]
+    if rows * patch > height - merged and cols * patch > width - merged:
+        return []
+    return [f"shrunk_by_pixel_limits: {width}x{height} shown as {cols * patch}x{rows * patch}"]
 
 
 def _at_least_two(frames: Frames) -> tuple[np.ndarray, Selection]:

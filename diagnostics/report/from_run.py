@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float, Int
 import probes
 from diagnostics.errors import ForeignFolderError, IncompleteRunError, RunError
 from diagnostics.experiments.definitions import Definition, head_mask
+from diagnostics.experiments.definitions import pooled_share as pool_heads
 from diagnostics.report.curves import REDUNDANCY_POINTS, DriftCurves, ItemDrift, Pooling, gather
 from diagnostics.store import (
     Metric,
@@ -34,6 +35,7 @@ __all__ = [
     "item_drift",
     "load_drift",
     "load_summary",
+    "measured_attention",
     "patch_attention",
     "pooled_share",
     "record_tensors",
@@ -111,15 +113,21 @@ def load_summary(run_dir: Path) -> Summary:
         ) from error
 
 
+def measured_attention(record: Record) -> bool:
+    """Whether a record has attention to draw: finished, with rows of the headline's role."""
+    no_rows = any(warning.startswith("no_rows:") for warning in record.warnings)
+    return record.error is None and record.tensor_file is not None and not no_rows
+
+
 def drawable_records(run_dir: Path, condition: str | None = None) -> list[Record]:
-    """Finished records with tensors, of one condition.
+    """Finished records with attention of the headline's rows, of one condition.
 
     Raises:
         IncompleteRunError: there are none.
         RunError: there are several conditions and none was chosen.
         DamagedRunError: see `diagnostics.store.read_records`.
     """
-    finished = [record for record in read_records(run_dir) if record.error is None and record.tensor_file]
+    finished = [record for record in read_records(run_dir) if measured_attention(record)]
     chosen = [record for record in finished if condition in (None, record.condition_id)]
     if not chosen:
         told = "" if condition is None else f" under the condition {condition!r}"
@@ -208,8 +216,8 @@ def pooled_share(tensors: PairTensors, definition: Definition) -> Float[np.ndarr
         RunError: see `item_drift`.
     """
     mass, taken = unit_mass(tensors, definition)
-    counts = _tokens_per_unit(tensors, definition)
-    return probes.unit_shares(mass[taken].mean(axis=0), tokens_per_unit=counts)
+    counts = np.bincount(tensors.tokens.unit_index, minlength=len(tensors.units.frame_index))
+    return pool_heads(definition, mass[taken], counts)
 
 
 def patch_attention(tensors: PairTensors, definition: Definition) -> Float[np.ndarray, " token"]:

@@ -12,6 +12,7 @@ import probes
 from diagnostics.data.items import Item
 from diagnostics.errors import DamagedRunError
 from diagnostics.experiments.definitions import Definition
+from diagnostics.experiments.definitions import pooled_share as pool_heads
 from diagnostics.report.from_run import (
     headline_definition,
     patch_attention,
@@ -64,7 +65,8 @@ def item_attention(item: Item, record: Record, tensors: PairTensors, definition:
     control = None
     if tensors.control is not None:
         blank = tensors.control.unit_mass[:, :, tensors.role.index(definition.role)]
-        control = probes.unit_shares(np.asarray(blank[taken], np.float64).mean(axis=0))
+        counts = np.bincount(tensors.tokens.unit_index, minlength=len(tensors.units.frame_index))
+        control = pool_heads(definition, np.asarray(blank[taken], np.float64), counts)
     windows = () if item.evidence is None else item.evidence.windows
     return ItemAttention(
         item_id=item.id,

@@ -247,6 +247,15 @@ def read_manifests(run_dir: Path) -> list[Manifest]:
     return [_read(path) for path in [*merged, *_attempt_files(run_dir)]]
 
 
+def forget_others(run_dir: Path, manifests: list[Manifest], config_hash: str) -> list[Manifest]:
+    """Delete the manifests of a run with another configuration; returns those that are left."""
+    if all(manifest.config_hash == config_hash for manifest in manifests):
+        return manifests
+    for path in (run_dir / _MERGED, *_attempt_files(run_dir)):
+        path.unlink(missing_ok=True)
+    return []
+
+
 def _attempt_files(run_dir: Path) -> list[Path]:
     found = [(path, match) for path in run_dir.iterdir() if (match := _OF_ATTEMPT.fullmatch(path.name))]
     return [path for path, match in sorted(found, key=lambda pair: (int(pair[1][2]), int(pair[1][1])))]

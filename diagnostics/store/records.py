@@ -118,6 +118,8 @@ class Record:
     attempt: Count = 0
     """The attempt of the run, from 1. Of several records of a pair that of the last attempt counts.
     Written by the run folder."""
+    item_sha256: Text = ""
+    """Hash of what the item asks and of its video's size: another hash, another question, measured again."""
     task: Text = ""
     """The benchmark's task name."""
     task_family: Text = ""

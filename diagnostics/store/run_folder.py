@@ -27,6 +27,7 @@ from diagnostics.errors import (
     ConfigError,
     DuplicateRecordError,
     PathLeavesRootError,
+    UnwritableFolderError,
 )
 from diagnostics.store import summary as summaries
 from diagnostics.store import tables, thumbnails
@@ -45,6 +46,7 @@ from diagnostics.store.manifest import (
     Manifest,
     attempt_path,
     attempts_of,
+    forget_others,
     manifest_of,
     merge_manifests,
     new_attempt,
@@ -115,6 +117,7 @@ class RunFolder:
             ConfigError: `shard` is not one of `n_shards`.
             ConfigurationMismatchError: the folder holds a run with another configuration; names the keys.
             ForeignFolderError: the folder holds something that is no run.
+            UnwritableFolderError: it cannot be made.
             LockedError: another process writes this shard, or the run is going on with another number
                 of shards.
             DamagedRunError: a record or manifest in it cannot be read.
@@ -122,17 +125,27 @@ class RunFolder:
         path = Path(path)
         if not 0 <= shard < n_shards:
             raise ConfigError(f"Shard {shard} of {n_shards} does not exist.", remedy="Count shards from 0.")
-        if not (path / LOCKS).is_dir():
-            refuse_foreign(path)
-            (path / LOCKS).mkdir(parents=True, exist_ok=True)
+        try:
+            if not (path / LOCKS).is_dir():
+                refuse_foreign(path)
+                (path / LOCKS).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UnwritableFolderError(
+                f"The output folder cannot be made ({error.strerror}).",
+                remedy="Name a folder you may write to with out=DIR.",
+                path=path,
+            ) from error
         with folder_lock(path):
             refuse_foreign(path)
+            records = all_records(path)
             manifests = read_manifests(path)
+            if not records and not held_shards(path):
+                # Nothing was measured: a misspelt model does not keep the folder from the corrected command.
+                manifests = forget_others(path, manifests, config_hash)
             refuse_other_configuration(path, manifests, config, config_hash, ignore)
             refuse_other_shards(path, n_shards)
             lock = ShardLock(path, shard, n_shards)
             try:
-                records = all_records(path)
                 number = next_attempt(attempts_of(manifests), records, shard, n_shards)
                 attempt = new_attempt(shard, n_shards, number, gpus)
                 run = cls(path, attempt, manifest_of(attempt, experiment, config, config_hash), lock)
@@ -201,6 +214,14 @@ class RunFolder:
         name = f"{_TENSORS}/{pair_file_name(*tensors.pair)}"
         write_tensors(self.path / name, tensors, shard=self.shard)
         return name
+
+    def reopen(self, pair: Pair, why: str) -> None:
+        """Let a finished pair be measured again, since what it was measured on has changed.
+
+        The new record counts, being of a later attempt; the old one stays in the file.
+        """
+        self.finished.discard(pair)
+        self.redone[pair] = why
 
     def append(self, record: Record) -> Record:
         """Append one record, and wait for the disk.

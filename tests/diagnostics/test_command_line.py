@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hydra import compose, initialize_config_dir
 
 from diagnostics.catalogue import GROUPS, config_folder, listing, options, rewrite_overrides
 from diagnostics.errors import ConfigError
@@ -95,8 +96,46 @@ def test_overrides_reach_hydra_in_its_own_form() -> None:
         "++exp.key_fraction=0.5",
         "-m",
         "++out=x",
-        "hydra.sweep.dir=x/.multirun",
+        "hydra.sweep.dir=${out}/.multirun",
     ]
+
+
+@pytest.mark.parametrize("name", ["with space", "com,ma", "eq=ual", "par(en)", "it's"])
+def test_any_path_may_be_given_as_it_is(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        overrides = rewrite_overrides(["+exp=attention_drift", f"out={path}", f"data.path={path}"])
+        composed = compose("config", overrides=overrides, return_hydra_config=True)
+    assert composed.out == str(path)
+    assert composed.data.path == str(path)
+    assert composed.hydra.sweep.dir == f"{path}/.multirun"
+
+
+def test_paths_are_swept_over_where_asked() -> None:
+    assert rewrite_overrides(["-m", "model.path=a,b"]) == ["-m", "++model.path=a,b"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["exp.role=last"], "No experiment was chosen"),
+        (["+exp=attention_drift", "exp.name=pairs"], "There is no experiment 'pairs'"),
+        (["+exp=attention_drift", "threads=0"], "threads"),
+        (["+exp=attention_drift", "exp.key_fraction=2"], "exp.key_fraction"),
+        (["+exp=attention_drift", "exp.feature=foo"], "exp.feature"),
+        (["+exp=attention_drift", "exp.layers=erly"], "Did you mean 'early'?"),
+        (["+exp=attention_drift", "exp.item_figures=-1"], "exp.item_figures"),
+        (["+exp=attention_drift", "backend.max_new_tokens=0"], "backend.max_new_tokens"),
+        (["+exp=attention_drift", "data.path=${foo}"], "foo"),
+        (["+exp=attention_drift", "out=/proc/nope"], "out=DIR"),
+    ],
+)
+def test_a_wrong_configuration_is_one_clear_line(tmp_path: Path, arguments: list[str], said: str) -> None:
+    run = diagnose(*arguments, cwd=tmp_path)
+    assert run.returncode == 2, run.stderr
+    assert said in " ".join(run.stderr.split())
+    assert "Traceback" not in run.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_swept_options_are_each_checked() -> None:

@@ -25,7 +25,14 @@ from diagnostics.store import (
 from diagnostics.store.summary import write_summary
 from diagnostics.video.selection import Slot
 
-DEFINITION = {"role": "question", "layers": "all", "heads": "all", "weighting": "attention", "pooling": "sum"}
+DEFINITION = {
+    "role": "question",
+    "layers": "all",
+    "heads": "all",
+    "weighting": "attention",
+    "head_pooling": "mass",
+    "pooling": "sum",
+}
 ROLES = ("question", "last")
 ROWS, COLS = 2, 3
 

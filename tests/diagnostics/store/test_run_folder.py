@@ -22,6 +22,7 @@ from diagnostics.errors import (
     InconsistentTensorsError,
     LockedError,
     PathLeavesRootError,
+    UnwritableFolderError,
 )
 from diagnostics.store import (
     Failure,
@@ -117,9 +118,9 @@ def test_imports_stay_light():
     assert done.stdout.strip() == "set()"
 
 
-def test_another_configuration_is_refused_by_its_keys(tmp_path):
-    with open_run(tmp_path):
-        pass
+def test_another_configuration_is_refused_by_its_keys(tmp_path, make_record):
+    with open_run(tmp_path) as run:
+        run.append(make_record())
     other = {"model": {"name": "big", "dtype": "bf16"}, "seed": 1}
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(ConfigurationMismatchError) as caught:
@@ -134,12 +135,44 @@ def test_another_configuration_is_refused_by_its_keys(tmp_path):
         assert run.attempt == 2
 
 
-def test_keys_that_change_no_result_may_differ(tmp_path):
+def test_a_folder_in_which_nothing_was_measured_may_take_another_configuration(tmp_path, make_record):
+    """A misspelt model leaves a manifest and no record; the corrected command goes on in its folder."""
+    with open_run(tmp_path):
+        pass
+    other = {"model": {"name": "tiny", "path": "corrected"}, "seed": 1}
+    with open_run(tmp_path, config=other) as run:
+        run.append(make_record())
+    assert [manifest.config for manifest in read_manifests(tmp_path)] == [other]
+    with pytest.raises(ConfigurationMismatchError):
+        open_run(tmp_path)
+
+
+def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UnwritableFolderError, match="out=DIR"):
+        open_run(tmp_path / "file" / "run")
+
+
+def test_a_pair_is_measured_again_once_it_is_reopened(tmp_path, make_record):
+    with open_run(tmp_path) as run:
+        run.append(make_record(raw="old"))
+    with open_run(tmp_path) as run:
+        (pair,) = run.finished
+        with pytest.raises(DuplicateRecordError):
+            run.append(make_record(raw="new"))
+        run.reopen(pair, "the question was changed")
+        run.append(make_record(raw="new"))
+    assert [record.raw for record in read_records(tmp_path)] == ["new"]
+
+
+def test_keys_that_change_no_result_may_differ(tmp_path, make_record):
     ignore = {"workers"}
     for workers in (1, 2):
         config = {"seed": 1, "workers": workers}
         with RunFolder.open(tmp_path, config, config_hash(config, ignore), ignore=ignore) as run:
             assert run.attempt == workers
+            if workers == 1:
+                run.append(make_record())
     changed = {"seed": 2, "workers": 3}
     with pytest.raises(ConfigurationMismatchError, match="seed: 1 there, 2 here") as caught:
         RunFolder.open(tmp_path, changed, config_hash(changed, ignore), ignore=ignore)
