@@ -148,12 +148,13 @@ def test_records_hold_what_one_needs_to_repeat_the_answer(small_run: Run) -> Non
 
 def test_tables_are_tidy_and_sweep_every_definition(small_run: Run) -> None:
     table = pd.read_csv(small_run.folder / "tables" / "definitions.csv")
-    combinations = table.groupby(["role", "layers", "heads", "weighting", "pooling"]).ngroups
-    assert combinations == 3 * 4 * 2 * 2
+    combinations = table.groupby(["role", "layers", "heads", "weighting", "head_pooling"]).ngroups
+    assert combinations == 3 * 4 * 2 * 2 * 2
     metrics = json.loads((small_run.folder / "summary.json").read_text())["metrics"]
     for weighting, suffix in (("attention", ""), ("value", "_value_weighted")):
         chosen = table.query(
             f"role == 'question' and layers == 'all' and heads == 'all' and weighting == '{weighting}'"
+            " and head_pooling == 'mass'"
         ).set_index("measure")["value"]
         for name in ("unit_fraction_90", "entropy", "evidence_share", "visual_mass", "entropy_pooled"):
             assert chosen[name] == pytest.approx(metrics[f"{name}{suffix}"]["mean"], rel=1e-5), name

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForImageTextToText
 from transformers.utils import logging as transformers_logging
 
-from diagnostics.errors import CheckpointError, ModelError, RunError
+from diagnostics.errors import CheckpointError, ConfigError, ModelError, RunError
 from diagnostics.models.config import ModelConfig
 from diagnostics.models.loading import LoadedModel, load_model
 
@@ -156,9 +156,15 @@ def test_device_map_places_the_model(checkpoints: dict[str, Path]) -> None:
 def test_pixel_limits_replace_only_what_is_given(checkpoints: dict[str, Path], family: str) -> None:
     own = dict(load(checkpoints[family]).processor.video_processor.size)
     lower = load(checkpoints[family], min_pixels=20_000).processor.video_processor.size
-    upper = load(checkpoints[family], max_pixels=90_000).provenance["video_size"]
+    upper = load(checkpoints[family], max_pixels=200_000).provenance["video_size"]
     assert (lower["shortest_edge"], lower["longest_edge"]) == (20_000, own["longest_edge"])
-    assert (upper["shortest_edge"], upper["longest_edge"]) == (own["shortest_edge"], 90_000)
+    assert (upper["shortest_edge"], upper["longest_edge"]) == (own["shortest_edge"], 200_000)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_upper_pixel_limit_below_the_lower_is_refused(checkpoints: dict[str, Path], family: str) -> None:
+    with pytest.raises(ConfigError, match=r"model\.min_pixels"):
+        load(checkpoints[family], min_pixels=300_000, max_pixels=200_000)
 
 
 def test_what_the_checkpoint_would_sample_with_is_put_aside_and_told(
