@@ -46,11 +46,22 @@ from diagnostics.experiments.drift_measures import (
     redundancy_of,
 )
 from diagnostics.experiments.drift_outcome import Outcome, finish
+from diagnostics.experiments.drift_record import (
+    answer_fields,
+    attention_part,
+    choice_measure,
+    control_part,
+    kept_rows,
+    position_warnings,
+    prompt_fields,
+    similarity_part,
+    tokens_part,
+    units_part,
+)
 from diagnostics.experiments.pairs import Measured, Pair, Source, measure_pairs
 from diagnostics.models.backends.hf import Reply, answer
 from diagnostics.models.loading import LoadedModel
 from diagnostics.models.prompting import Prompt, prepare_inputs
-from diagnostics.scoring.accuracy import score_logprobs, score_reply
 from diagnostics.store import tensor_parts as parts
 from diagnostics.store.manifest import package_versions
 from diagnostics.strict import STRICT, near_match
@@ -184,11 +195,11 @@ class _Measurement:
         with _timed(seconds, "control"):
             control = self._control(loaded, item, frames)
         fields: dict[str, Any] = {
-            **_prompt_fields(prompt, inputs, tokens),
-            **_answer_fields(item, reply),
-            "measures": _choice_measure(item, reply),
+            **prompt_fields(prompt, inputs, tokens),
+            **answer_fields(item, reply),
+            "measures": choice_measure(item, reply),
             "seconds": seconds,
-            "warnings": [*prompt.notices, *_position_warnings(loaded, inputs)],
+            "warnings": [*prompt.notices, *position_warnings(loaded, inputs)],
         }
         shown = ShownUnits.of(frames.selection, tokens.unit_slots, item)
         if self.config.role not in captured.roles:
@@ -356,63 +367,22 @@ class _Measurement:
         redundancy: Redundancy | None,
         reply: Reply,
     ) -> parts.PairTensors:
-        visual = tokens.visual
         return parts.PairTensors(
             item_id=pair.item.id,
             condition=pair.condition,
-            units=parts.Units(shown.frame_index, shown.true_seconds, shown.shown_seconds, shown.evidence),
-            tokens=parts.Tokens(
-                *(array.astype(np.int32) for array in (visual, *(a[visual] for a in _places(tokens))))
-            ),
+            units=units_part(shown),
+            tokens=tokens_part(tokens),
             layer=np.array(captured.layers, np.int32),
             role=captured.roles,
             option=pair.item.letters if reply.option_logits else (),
-            attention=parts.Attention(
-                captured.unit_mass(),
-                captured.rest_mass(),
-                captured.token_mass(),
-                captured.value_mass() if self.config.value_weighted else None,
-                captured.value_rest_mass() if self.config.value_weighted else None,
-            ),
-            rows=_kept_rows(captured) if self.config.keep_rows else None,
-            similarity=None if redundancy is None else _similarity_part(redundancy),
-            control=None if control is None else _control_part(captured, control, self.config.control),
+            attention=attention_part(captured, value_weighted=self.config.value_weighted),
+            rows=kept_rows(captured) if self.config.keep_rows else None,
+            similarity=None if redundancy is None else similarity_part(redundancy),
+            control=None if control is None else control_part(captured, control, self.config.control),
             answer=parts.Answer(np.array(reply.option_logits, np.float32), reply.text),
             definitions=_definitions(self.config),
             versions=package_versions(),
         )
-
-
-def _places(tokens: hooks.TokenMap) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    return tokens.unit, tokens.row, tokens.col
-
-
-def _similarity_part(redundancy: Redundancy) -> parts.Similarity:
-    key = redundancy.headline
-    return parts.Similarity(
-        redundancy.unit_cosine.astype(np.float32),
-        key.is_key,
-        key.similarity.keyframe,
-        key.similarity.similarity.astype(np.float32),
-        redundancy.mean_direction.astype(np.float32),
-    )
-
-
-def _kept_rows(captured: hooks.Captured) -> parts.Rows:
-    return parts.Rows(
-        captured.row_positions.astype(np.int32), captured.row_unit_mass(), captured.row_rest_mass()
-    )
-
-
-def _control_part(captured: hooks.Captured, control: hooks.Captured, kind: str) -> parts.Control:
-    """The control's attention along the file's role axis; roles it has no rows for are undefined."""
-    units = np.full_like(captured.unit_mass(), np.nan)
-    rest = np.full_like(captured.rest_mass(), np.nan)
-    for position, role in enumerate(captured.roles):
-        if role in control.roles:
-            units[:, :, position] = control.unit_mass(role)
-            rest[:, :, position] = control.rest_mass(role)
-    return parts.Control(units, rest, kind)
 
 
 def _definitions(config: Config) -> dict[str, Any]:
@@ -425,52 +395,6 @@ def _definitions(config: Config) -> dict[str, Any]:
         "redundancy_heads": "all",
         "control": config.control,
     }
-
-
-# -- fields of the record
-
-
-def _prompt_fields(prompt: Prompt, inputs: Any, tokens: hooks.TokenMap) -> dict[str, Any]:
-    sizes = set(tokens.tokens_per_unit.tolist())
-    return {
-        "grid": inputs["video_grid_thw"].tolist(),
-        "n_units": tokens.n_units,
-        "tokens_per_unit": sizes.pop() if len(sizes) == 1 else None,
-        "n_visual_tokens": tokens.n_visual,
-        "n_prompt_tokens": prompt.n_tokens,
-        "prompt_sha256": prompt.sha256,
-    }
-
-
-def _answer_fields(item: Item, reply: Reply) -> dict[str, Any]:
-    """The letter, where the item has options; an open-ended reply is kept and not judged here."""
-    fields: dict[str, Any] = {
-        "raw": reply.text,
-        "option_logprobs": dict(zip(item.letters, reply.option_logprobs, strict=False)),
-    }
-    if item.options:
-        score = score_reply(item, reply.text)
-        fields |= {"answer": score.answer, "rule": score.rule, "correct": score.correct}
-    return fields
-
-
-def _choice_measure(item: Item, reply: Reply) -> dict[str, float]:
-    """Whether the option with the likeliest letter is right: beside accuracy, never in place of it."""
-    if not reply.option_logprobs or item.answer is None:
-        return {}
-    chosen = score_logprobs(item, dict(zip(item.letters, reply.option_logprobs, strict=True)))
-    return {"choice_accuracy": float(bool(chosen.correct))}
-
-
-def _position_warnings(loaded: LoadedModel, inputs: Any) -> list[str]:
-    """Whether the last token's position lies past those the model was trained on."""
-    last = loaded.family.largest_position(loaded.model, inputs)
-    if last < loaded.trained_positions:
-        return []
-    return [
-        f"positions_past_training: the largest position is {last}, "
-        f"{loaded.config.name} was trained up to {loaded.trained_positions}"
-    ]
 
 
 @contextmanager
