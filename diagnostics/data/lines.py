@@ -9,7 +9,7 @@ from typing import Any
 
 from diagnostics.errors import DataFileError, RecordError
 
-__all__ = ["read_lines"]
+__all__ = ["parse_object", "read_lines"]
 
 _UTF8_MARK = b"\xef\xbb\xbf"
 _UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -31,7 +31,7 @@ def read_lines(path: Path) -> Iterator[tuple[str, dict[str, Any] | RecordError]]
                 raw = raw.removeprefix(_UTF8_MARK)
             if raw.strip():
                 where = f"{path}:{number}"
-                yield where, _parse(raw, where)
+                yield where, parse_object(raw, where)
 
 
 def _refuse_other_formats(path: Path, raw: bytes) -> None:
@@ -45,7 +45,8 @@ def _refuse_other_formats(path: Path, raw: bytes) -> None:
         )
 
 
-def _parse(raw: bytes, where: str) -> dict[str, Any] | RecordError:
+def parse_object(raw: bytes, where: str) -> dict[str, Any] | RecordError:
+    """The JSON object that `raw` holds, or why it holds none: not strict JSON, a key given twice."""
     try:
         text = raw.decode("utf-8")
         record = json.loads(text, object_pairs_hook=_unique, parse_constant=_refuse_constant)

@@ -45,7 +45,7 @@ from diagnostics.experiments.drift_measures import (
     measure_definition,
     redundancy_of,
 )
-from diagnostics.experiments.drift_outcome import Outcome, finish
+from diagnostics.experiments.drift_outcome import finish
 from diagnostics.experiments.drift_record import (
     answer_fields,
     attention_part,
@@ -58,6 +58,7 @@ from diagnostics.experiments.drift_record import (
     tokens_part,
     units_part,
 )
+from diagnostics.experiments.outcome import Outcome
 from diagnostics.experiments.pairs import Measured, Pair, Source, measure_pairs
 from diagnostics.models.backends.hf import Reply, answer
 from diagnostics.models.loading import LoadedModel

@@ -7,7 +7,6 @@ to the same numbers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,15 +16,15 @@ import pandas as pd
 
 import probes
 from diagnostics.data.items import Item
-from diagnostics.errors import ItemError
 from diagnostics.experiments.context import Context
 from diagnostics.experiments.definitions import Definition, definitions, head_mask
 from diagnostics.experiments.drift_measures import RoleMass, ShownUnits, measure_definition
+from diagnostics.experiments.outcome import Outcome, record_rejected, records_of_run
 from diagnostics.experiments.pairs import Pair
 from diagnostics.report.drift import save_figure, time_figure, two_panel_figure
 from diagnostics.report.from_run import load_drift, measured_attention
 from diagnostics.report.item_pictures import draw_item
-from diagnostics.store.records import Failure, Record
+from diagnostics.store.records import Record
 from diagnostics.store.run_folder import RunFolder, tensor_path
 from diagnostics.store.summary import Metric, Row, Summary
 from diagnostics.store.tensor_parts import PairTensors
@@ -34,7 +33,7 @@ from diagnostics.store.tensors import read_tensors
 if TYPE_CHECKING:
     from diagnostics.experiments.attention_drift import Config
 
-__all__ = ["Outcome", "finish"]
+__all__ = ["finish"]
 
 _VARIANT = "@"
 """Separates a measure's name from the choice it was measured by, where that is not the headline's."""
@@ -78,26 +77,11 @@ _SWEPT = (
 """Measures of the table of definitions; each also on the pooled attention."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What a run came to.
-
-    Attributes:
-        summary: its numbers.
-        paths: what was written where, by a label for the person.
-        headline: the measures worth a line on the screen.
-    """
-
-    summary: Summary
-    paths: Mapping[str, Path]
-    headline: Sequence[str]
-
-
 def finish(context: Context, config: Config, pairs: Sequence[Pair]) -> Outcome:
     """Write the summary, the tables and the figures of the run in `context.folder`."""
     folder = context.folder
-    _record_rejected(folder, context.rejected)
-    records = _ordered(folder.records(), pairs, context.rejected)
+    record_rejected(context)
+    records = records_of_run(context, pairs)
     done = [record for record in records if record.error is None]
     metrics = _metrics(done)
     if between := _between_videos(folder, done):
@@ -114,36 +98,6 @@ def finish(context: Context, config: Config, pairs: Sequence[Pair]) -> Outcome:
         paths["embeddings"] = folder.write_table("embeddings", _embeddings(done))[0]
         paths |= _draw(context, config, done)
     return Outcome(summary, paths, [name for name in _HEADLINE if name in metrics])
-
-
-def _ordered(records: Sequence[Record], pairs: Sequence[Pair], rejected: Sequence[ItemError]) -> list[Record]:
-    """Records in the order of the pairs, then those of rejected items.
-
-    Left out is what this run is not about any more: items outside its subset, lines that were mended.
-    """
-    known = {record.pair: record for record in records}
-    keys = [pair.key for pair in pairs] + [_rejection(error).pair for error in rejected]
-    return [known[key] for key in dict.fromkeys(keys) if key in known]
-
-
-def _record_rejected(folder: RunFolder, rejected: Sequence[ItemError]) -> None:
-    """Items that could not be used as written get records too."""
-    known = {record.pair for record in folder.records()}
-    for error in rejected:
-        record = _rejection(error)
-        if record.pair not in known:
-            folder.append(record)
-            known.add(record.pair)
-
-
-def _rejection(error: ItemError) -> Record:
-    """The record of a refused item, under a condition of its own: a duplicate has the id of a good item."""
-    return Record(
-        item_id=error.item_id or str(error.path),
-        video_id="",
-        condition={"rejected": type(error).__name__},
-        error=Failure.of(error),
-    )
 
 
 def _metrics(records: Sequence[Record]) -> dict[str, Metric]:

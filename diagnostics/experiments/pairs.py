@@ -31,7 +31,7 @@ from diagnostics.video.perturb import fill
 from diagnostics.video.reading import FrameReader
 from diagnostics.video.selection import Frames
 
-__all__ = ["Measured", "Pair", "Source", "item_sha256", "measure_pairs"]
+__all__ = ["Measured", "Pair", "Source", "item_sha256", "measure_pairs", "reopen_changed"]
 
 T = TypeVar("T")
 
@@ -91,7 +91,7 @@ def measure_pairs(
     """
     folder = context.folder
     folder.expect(len(pairs) + len(context.rejected))
-    _reopen_changed(context, pairs)
+    reopen_changed(context, pairs)
     pending = [pair for pair in pairs if pair.key not in folder.finished]
     reading = context.config.reading
     with (
@@ -122,7 +122,7 @@ def _pool(workers: int) -> Iterator[ThreadPoolExecutor]:
         pool.shutdown(cancel_futures=True)
 
 
-def _reopen_changed(context: Context, pairs: Sequence[Pair]) -> None:
+def reopen_changed(context: Context, pairs: Sequence[Pair]) -> None:
     """Items whose question, evidence or video is another than when they were measured are measured again."""
     measured = {record.pair: record for record in context.folder.records()}
     changed = [

@@ -1,0 +1,60 @@
+"""What every experiment comes to: its summary, its paths, and the records it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from diagnostics.errors import ItemError
+from diagnostics.experiments.context import Context
+from diagnostics.experiments.pairs import Pair
+from diagnostics.store.records import Failure, Record
+from diagnostics.store.summary import Summary
+
+__all__ = ["Outcome", "record_rejected", "records_of_run"]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run came to.
+
+    Attributes:
+        summary: its numbers.
+        paths: what was written where, by a label for the person.
+        headline: the measures worth a line on the screen.
+    """
+
+    summary: Summary
+    paths: Mapping[str, Path]
+    headline: Sequence[str]
+
+
+def record_rejected(context: Context) -> None:
+    """Items that could not be used as written get records too."""
+    known = {record.pair for record in context.folder.records()}
+    for error in context.rejected:
+        record = _rejection(error)
+        if record.pair not in known:
+            context.folder.append(record)
+            known.add(record.pair)
+
+
+def records_of_run(context: Context, pairs: Sequence[Pair]) -> list[Record]:
+    """Records in the order of the pairs, then those of rejected items.
+
+    Left out is what this run is not about any more: items outside its subset, lines that were mended.
+    """
+    known = {record.pair: record for record in context.folder.records()}
+    keys = [pair.key for pair in pairs] + [_rejection(error).pair for error in context.rejected]
+    return [known[key] for key in dict.fromkeys(keys) if key in known]
+
+
+def _rejection(error: ItemError) -> Record:
+    """The record of a refused item, under a condition of its own: a duplicate has the id of a good item."""
+    return Record(
+        item_id=error.item_id or str(error.path),
+        video_id="",
+        condition={"rejected": type(error).__name__},
+        error=Failure.of(error),
+    )
