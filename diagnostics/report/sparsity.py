@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from diagnostics.report.footer import Footer
 from diagnostics.report.style import run_style, styled
@@ -26,7 +26,7 @@ def sparsity_figure(ratios: Mapping[str, Sequence[float]], *, n_items: int, bins
     every = np.concatenate([np.asarray(ratios[kind], dtype=float) for kind in kinds])
     positive = every[every > 0]
     low, high = np.log10(positive.min()), np.log10(positive.max())
-    if high - low < 1e-3:  # all alike: a decade around them
+    if high - low < 0.5:  # nearly alike: a decade around them
         low, high = low - 0.5, high + 0.5
     edges = np.logspace(low, high, bins + 1)
     # Rounding must not push the extremes out of the histogram.
@@ -48,7 +48,10 @@ def sparsity_figure(ratios: Mapping[str, Sequence[float]], *, n_items: int, bins
         axes.axvline(mean, color="black", linestyle="--", linewidth=1.0, gid="mean")
         axes.axvline(median, color="black", linestyle=":", linewidth=1.2, gid="median")
         axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}%"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlabel("evidence ratio: evidence frames / frames of the video")
         axes.set_ylabel("questions")
         axes.set_title("How little of a video holds the answer")

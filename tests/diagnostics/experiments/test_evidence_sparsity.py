@@ -170,3 +170,13 @@ def test_the_run_resumes_and_loads_no_model(run, procedures, cache):
     assert len(read_records(out)) == len(
         load_items("minihorizon", {"n_videos": 2, "seconds": 30, "cache": str(cache)}).items
     )
+
+
+@pytest.mark.parametrize("ratios", [[0.0167] * 6, [5e-4, 1e-3, 0.02, 0.4]])
+def test_the_axis_is_told_in_percent_and_nothing_else(ratios: list[float]) -> None:
+    figure = sparsity_figure({"exact": ratios}, n_items=len(ratios), bins=10)
+    figure.draw_without_rendering()
+    (axes,) = [axes for axes in figure.axes if axes.get_xscale() == "log"]
+    labels = [label.get_text() for label in axes.get_xticklabels(which="both") if label.get_text()]
+    assert labels
+    assert all(label.endswith("%") for label in labels), labels
