@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hooks
-from diagnostics.experiments.attention_drift import _position_warnings
+from diagnostics.experiments.drift_record import position_warnings
 from diagnostics.models.families import qwen2_5_vl
 from diagnostics.models.loading import LoadedModel
 from diagnostics.models.prompting import prepare_inputs
@@ -215,7 +215,7 @@ def test_hours_of_video_pass_the_trained_positions(checkpoints: dict, trained: i
     inputs = inputs_of(asked, hours)
     largest = asked.family.largest_position(asked.model, inputs)
     assert 2 * 3.5 * 3600 * 62 / 64 < largest < 2 * 3.5 * 3600 + 200
-    warnings = _position_warnings(asked, inputs)
+    warnings = position_warnings(asked, inputs)
     if trained == 20_000:
         (warning,) = warnings
         assert warning == (
@@ -228,6 +228,6 @@ def test_hours_of_video_pass_the_trained_positions(checkpoints: dict, trained: i
 def test_qwen3_does_not_grow_with_time(checkpoints: dict) -> None:
     asked = load(checkpoints["qwen3_vl"], trained_positions=2_000)
     inputs = inputs_of(asked, uniform(64, fps=8, source_frames=int(3.5 * 3600 * 8), size=(28, 28)))
-    assert _position_warnings(asked, inputs) == []
+    assert position_warnings(asked, inputs) == []
     tight = load(checkpoints["qwen3_vl"], trained_positions=200)
-    assert len(_position_warnings(tight, inputs)) == 1
+    assert len(position_warnings(tight, inputs)) == 1
