@@ -6,9 +6,7 @@ than two percent of the time; four-way questions ask what it looked like and whe
 
 from __future__ import annotations
 
-from diagnostics.data.minihorizon.files import ensure_files
-from diagnostics.data.minihorizon.plan import make_plans
-from diagnostics.data.minihorizon.questions import make_items
+from diagnostics.data.minihorizon.files import content, ensure_files
 from diagnostics.data.minihorizon.settings import Config
 from diagnostics.data.validation import Loaded
 
@@ -22,4 +20,4 @@ def load(config: Config) -> Loaded:
         ConfigError: the cache folder cannot be written.
     """
     folder = ensure_files(config)
-    return Loaded(make_items(config, make_plans(config), folder), [])
+    return Loaded(content(config, folder)[1], [])

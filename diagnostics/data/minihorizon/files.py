@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shutil
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,17 +13,24 @@ import av
 from filelock import FileLock
 
 from diagnostics.cache import cache_folder
+from diagnostics.data.items import Item
 from diagnostics.data.jsonl import write_records
+from diagnostics.data.minihorizon.inquiry import ask
 from diagnostics.data.minihorizon.plan import Plan, make_plans
+from diagnostics.data.minihorizon.procedure import Procedure, make_procedures
 from diagnostics.data.minihorizon.questions import make_items, video_name
 from diagnostics.data.minihorizon.render import Scene
 from diagnostics.data.minihorizon.settings import GENERATOR_VERSION, Config
+from diagnostics.data.minihorizon.tracks import as_tracks
 from diagnostics.errors import ConfigError
 
-__all__ = ["TRUTH", "ensure_files", "write_video"]
+__all__ = ["TRACKS", "TRUTH", "content", "ensure_files", "write_video"]
 
 TRUTH = "truth.jsonl"
 """The items in the format of `data=jsonl`, beside the videos."""
+
+TRACKS = "tracks.json"
+"""A split's annotation tracks, in the format of `diagnostics.data.build`."""
 
 _CONTENT = "content.json"
 _log = logging.getLogger(__name__)
@@ -54,6 +62,15 @@ def ensure_files(config: Config) -> Path:
     return folder
 
 
+def content(config: Config, root: Path) -> tuple[Sequence[Plan | Procedure], list[Item]]:
+    """What happens in each video, and the questions on all of them, their videos below `root`."""
+    if config.split is None:
+        plans = make_plans(config)
+        return plans, make_items(config, plans, root)
+    procedures = make_procedures(config)
+    return procedures, ask(config, procedures, root)
+
+
 def _is_complete(folder: Path) -> bool:
     """Whether every file is there with the size it had when written."""
     try:
@@ -69,21 +86,24 @@ def _write(config: Config, folder: Path) -> None:
         if leftover.exists():
             shutil.rmtree(leftover)
     partial.mkdir()
-    plans = make_plans(config)
+    plans, items = content(config, partial)
     for plan in plans:
         _log.info("writing %s (%d of %d)", folder / video_name(plan), plan.index + 1, len(plans))
-        write_video(config, plan, partial / video_name(plan))
-    write_records(partial / TRUTH, make_items(config, plans, partial), partial)
-    content = {
+        write_video(config.of_video(plan.index), plan, partial / video_name(plan))
+    write_records(partial / TRUTH, items, partial)
+    if config.split is not None:
+        tracks = as_tracks(config, make_procedures(config))
+        (partial / TRACKS).write_text(json.dumps(tracks, indent=1), encoding="utf-8")
+    written = {
         "generator": GENERATOR_VERSION,
         "config": {**asdict(config), "cache": None},
         "sizes": {path.name: path.stat().st_size for path in sorted(partial.iterdir())},
     }
-    (partial / _CONTENT).write_text(json.dumps(content, indent=1), encoding="utf-8")
+    (partial / _CONTENT).write_text(json.dumps(written, indent=1), encoding="utf-8")
     partial.rename(folder)
 
 
-def write_video(config: Config, plan: Plan, path: Path) -> None:
+def write_video(config: Config, plan: Plan | Procedure, path: Path) -> None:
     """Render one procedure into an mp4 file: H.264, 4:2:0, a keyframe every three seconds.
 
     One encoder thread and no macroblock tree, so that the same pictures give the same bytes: with the
@@ -93,7 +113,7 @@ def write_video(config: Config, plan: Plan, path: Path) -> None:
     with av.open(str(path), "w", options={"movflags": "+faststart"}) as container:
         stream = container.add_stream("libx264", rate=config.rate)
         stream.width, stream.height, stream.pix_fmt = config.width, config.height, "yuv420p"
-        stream.codec_context.gop_size = max(1, round(3 * config.fps))
+        stream.codec_context.gop_size = max(1, round(3 * config.rate))
         stream.codec_context.thread_count = 1
         stream.options = {"crf": "18", "preset": "veryfast", "x264-params": "mbtree=0"}
         for block in scene.blocks():

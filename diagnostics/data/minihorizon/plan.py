@@ -22,6 +22,7 @@ __all__ = [
     "QUARTERS",
     "SIZES",
     "TISSUE_HUES",
+    "Interval",
     "Lesion",
     "Phase",
     "Plan",
@@ -85,6 +86,15 @@ class Phase:
 
 
 @dataclass(frozen=True, slots=True)
+class Interval:
+    """Something of a name that is seen in frames [start_frame, end_frame)."""
+
+    name: str
+    start_frame: int
+    end_frame: int
+
+
+@dataclass(frozen=True, slots=True)
 class Lesion:
     """The one lesion: frames [start_frame, end_frame) show it whole, no other frame shows any of it."""
 
@@ -95,6 +105,11 @@ class Lesion:
     hue: str
     start_frame: int
     end_frame: int
+
+    @property
+    def diameter(self) -> float:
+        """As a part of the picture's shorter side."""
+        return SIZES[self.size]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +128,21 @@ class Plan:
     phases: tuple[Phase, ...]
     lesion: Lesion
 
+    @property
+    def lesions(self) -> tuple[Lesion, ...]:
+        """The lesion, as a renderer of several wants it."""
+        return (self.lesion,)
+
+    @property
+    def overlays(self) -> tuple[Interval, ...]:
+        """Nothing but tissue and lesion is drawn."""
+        return ()
+
 
 def stream(config: Config, *purpose: int) -> Generator:
     """Random numbers for one purpose, the same whatever else is drawn."""
-    return default_rng(SeedSequence((config.seed, *purpose)))
+    room = (1000 + config.preset.room,) if config.split else ()
+    return default_rng(SeedSequence((config.seed, *room, *purpose)))
 
 
 def deal(values: Sequence[T], count: int, random: Generator) -> list[T]:
@@ -133,8 +159,8 @@ def deal(values: Sequence[T], count: int, random: Generator) -> list[T]:
 def make_plans(config: Config) -> list[Plan]:
     """The plan of each video. Colours, sizes, places, quarters and hues are balanced and independent."""
     traits = (tuple(LESION_COLOURS), tuple(SIZES), tuple(PLACES), QUARTERS, tuple(TISSUE_HUES))
-    dealt = [deal(values, config.n_videos, stream(config, 1, place)) for place, values in enumerate(traits)]
-    width = max(3, len(str(config.n_videos - 1)))
+    dealt = [deal(values, config.videos, stream(config, 1, place)) for place, values in enumerate(traits)]
+    width = max(3, len(str(config.videos - 1)))
     return [
         _plan(config, index, f"procedure-{index:0{width}d}", *chosen)
         for index, chosen in enumerate(zip(*dealt, strict=True))
@@ -145,8 +171,7 @@ def _plan(
     config: Config, index: int, name: str, colour: str, size: str, place: str, quarter: str, hue: str
 ) -> Plan:
     random = stream(config, 2, index)
-    edges = _phase_edges(config.n_frames, random)
-    start = _lesion_start(config, edges, QUARTERS.index(quarter), random)
+    edges, start = _edges_and_start(config, QUARTERS.index(quarter), random)
     end = start + config.n_evidence_frames
     others = [name for name in TISSUE_HUES if name != hue]
     order = [others[place] for place in random.permutation(len(others))]
@@ -164,20 +189,23 @@ def _phase_edges(n_frames: int, random: Generator) -> np.ndarray:
     return np.rint(np.concatenate([[0.0], np.cumsum(weights) / weights.sum()]) * n_frames).astype(int)
 
 
-def _lesion_start(config: Config, edges: np.ndarray, quarter: int, random: Generator) -> int:
-    """A first frame such that the lesion stays inside one quarter, and inside one settled phase.
+def _edges_and_start(config: Config, quarter: int, random: Generator) -> tuple[np.ndarray, int]:
+    """Phases, and a first frame such that the lesion stays inside one quarter and one settled phase.
 
-    There always is one: a quarter holds at most two phase edges, the stretch between two is at least
-    0.15 long, and with one edge the longer side is at least (0.25 - 0.02) / 2 long; the lesion 0.1.
+    In a video of few frames an edge may leave no room for it in the quarter: the phases are then drawn
+    again.
     """
     n_frames, length = config.n_frames, config.n_evidence_frames
     margin = transition_frames(n_frames) // 2 + 1
     starts = np.arange(-(-n_frames * quarter // 4), n_frames * (quarter + 1) // 4 - length + 1)
-    phase = np.searchsorted(edges, starts, side="right") - 1
-    settled = (starts >= edges[phase] + margin * (phase > 0)) & (
-        starts + length <= edges[phase + 1] - margin * (phase < len(edges) - 2)
-    )
-    return int(random.choice(starts[settled]))
+    while True:
+        edges = _phase_edges(n_frames, random)
+        phase = np.searchsorted(edges, starts, side="right") - 1
+        settled = (starts >= edges[phase] + margin * (phase > 0)) & (
+            starts + length <= edges[phase + 1] - margin * (phase < len(edges) - 2)
+        )
+        if settled.any():
+            return edges, int(random.choice(starts[settled]))
 
 
 def transition_frames(n_frames: int) -> int:

@@ -19,6 +19,7 @@ from diagnostics.data.minihorizon.plan import (
     deal,
     stream,
 )
+from diagnostics.data.minihorizon.procedure import Procedure
 from diagnostics.data.minihorizon.settings import Config
 
 __all__ = ["KINDS", "Kind", "make_items", "video_name"]
@@ -82,7 +83,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
 """By task name. The quarter is the one answer that changes when the frames are shown in another order."""
 
 
-def video_name(plan: Plan) -> str:
+def video_name(plan: Plan | Procedure) -> str:
     """The video's file name, which is also its path below the root."""
     return f"{plan.name}.mp4"
 
@@ -96,9 +97,9 @@ def make_items(config: Config, plans: Sequence[Plan], root: Path) -> list[Item]:
     """
     tasks = list(KINDS)
     asked = [
-        (plan, tasks[(plan.index * config.questions + turn) % len(tasks)])
+        (plan, tasks[(plan.index * config.most_questions + turn) % len(tasks)])
         for plan in plans
-        for turn in range(config.questions)
+        for turn in range(config.most_questions)
     ]
     letters = _deal_letters(config, asked)
     return [_item(config, plan, task, letters[plan.index, task], root) for plan, task in asked]

@@ -9,7 +9,7 @@ of the video can be rendered alone and is the same bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,12 +21,13 @@ from scipy.ndimage import gaussian_filter
 from diagnostics.data.minihorizon.plan import (
     LESION_COLOURS,
     PLACES,
-    SIZES,
     TISSUE_HUES,
+    Lesion,
     Plan,
     stream,
     transition_frames,
 )
+from diagnostics.data.minihorizon.procedure import INSTRUMENTS, STEPS, Finding, Procedure
 from diagnostics.data.minihorizon.settings import Config
 
 __all__ = ["BLOCK", "Scene"]
@@ -34,10 +35,12 @@ __all__ = ["BLOCK", "Scene"]
 BLOCK = 64
 """Frames rendered at a time, and sharing one stream of noise."""
 
-_NOISE = 3.0
 _SLIP = 0.06
 _HIGHLIGHTS = 5
 _CAMERA, _TEXTURE, _SHAPE, _SHINE, _NOISE_STREAM = range(3, 8)
+_PATTERN_DEPTH = 0.28
+_SHAFT = 0.07
+"""Half the width of an instrument, as a part of the picture's."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class Scene:
         plan: what happens in it.
     """
 
-    def __init__(self, config: Config, plan: Plan) -> None:
+    def __init__(self, config: Config, plan: Plan | Procedure) -> None:
         self.config = config
         self.plan = plan
         self._camera = _camera_path(config, plan.index)
@@ -66,7 +69,8 @@ class Scene:
         down, across = np.mgrid[: config.height, : config.width].astype(np.float32)
         self._down, self._across = down, across
         self._light = _falloff(down, across, config)
-        self._outline = stream(config, _SHAPE, plan.index).uniform(0, 2 * np.pi, 3).astype(np.float32)
+        outlines = stream(config, _SHAPE, plan.index).uniform(0, 2 * np.pi, (len(plan.lesions), 3))
+        self._outlines = outlines.astype(np.float32)
 
     def blocks(self) -> Iterator[UInt8[np.ndarray, "frame height width 3"]]:
         """The whole video, `BLOCK` frames at a time."""
@@ -85,18 +89,23 @@ class Scene:
         picture = base * shade * (1 + tint * redness[..., None])
         shine = self._highlights(frames)[..., None]
         picture += (np.float32(250) - picture) * shine
-        self._paint_lesion(picture, frames)  # over the highlights: none may hide a small lesion
+        self._paint_overlays(picture, frames)
+        for number in range(len(self.plan.lesions)):
+            self._paint_lesion(picture, frames, number)  # over the highlights: none may hide a small lesion
         noise = stream(self.config, _NOISE_STREAM, self.plan.index, block).standard_normal(
             picture.shape[:3], dtype=np.float32
         )
-        picture += np.float32(_NOISE) * noise[..., None]
+        picture += np.float32(self.config.preset.noise) * noise[..., None]
         return np.clip(np.rint(picture), 0, 255).astype(np.uint8)
 
     def lesion_mask(self, frame: int) -> Bool[np.ndarray, "height width"]:
-        """Where the lesion is in that frame; nowhere outside its window."""
-        if not self.plan.lesion.start_frame <= frame < self.plan.lesion.end_frame:
-            return np.zeros((self.config.height, self.config.width), dtype=bool)
-        return self._lesion_cover(np.array([frame]))[0] >= 0.5
+        """Where a lesion is in that frame; nowhere outside their windows."""
+        mask = np.zeros((self.config.height, self.config.width), dtype=bool)
+        lesions: Sequence[Lesion | Finding] = self.plan.lesions
+        for number, lesion in enumerate(lesions):
+            if lesion.start_frame <= frame < lesion.end_frame:
+                mask |= self._lesion_cover(number, np.array([frame]))[0] >= 0.5
+        return mask
 
     def _window(
         self, field: Float[np.ndarray, "padded_height padded_width"], frames: np.ndarray
@@ -111,23 +120,60 @@ class Scene:
         rows = views[:, :-1] * (1 - down) + views[:, 1:] * down
         return rows[:, :, :-1] * (1 - right) + rows[:, :, 1:] * right
 
-    def _paint_lesion(self, picture: Float[np.ndarray, "frame height width 3"], frames: np.ndarray) -> None:
-        """Cover the tissue with the lesion, in place, in the frames that show it."""
-        lesion = self.plan.lesion
+    def _paint_overlays(self, picture: Float[np.ndarray, "frame height width 3"], frames: np.ndarray) -> None:
+        """Steps as patterns of light and dark, instruments as shafts of one colour, in place."""
+        for overlay in self.plan.overlays:
+            shown = np.flatnonzero((frames >= overlay.start_frame) & (frames < overlay.end_frame))
+            if not len(shown):
+                continue
+            if overlay.name in INSTRUMENTS:
+                cover = self._shaft()[..., None]
+                light = (0.5 + 0.5 * self._light)[..., None]
+                colour = np.array(INSTRUMENTS[overlay.name], dtype=np.float32) * light
+                picture[shown] += (colour - picture[shown]) * cover
+            else:
+                picture[shown] *= 1 + np.float32(_PATTERN_DEPTH) * self._pattern(overlay.name)[..., None]
+
+    def _shaft(self) -> Float[np.ndarray, "height width"]:
+        """Share of each pixel that an instrument covers: a bar that comes in from below to the middle."""
+        from_middle = np.abs(self._across - (self.config.width - 1) / 2)
+        inside = np.clip(_SHAFT * self.config.width - from_middle + 0.5, 0, 1)
+        return np.where(self._down >= 0.35 * self.config.height, inside, 0).astype(np.float32)
+
+    def _pattern(self, step: str) -> Float[np.ndarray, "height width"]:
+        """Light (1) and dark (-1) of a step, eight pixels a period at a height of 96."""
+        period = min(self.config.height, self.config.width) / 12
+        down, across = 2 * np.pi * self._down / period, 2 * np.pi * self._across / period
+        waves = (
+            np.sin(down),
+            np.sin(across),
+            np.sin((down + across) / 2),
+            np.sin(down / 2) * np.sin(across / 2),
+            np.sin((down - across) / 2),
+            np.where((np.sin(down / 2) > 0.5) & (np.sin(across / 2) > 0.5), 1.0, -0.3),
+        )
+        return np.sign(waves[STEPS.index(step)]).astype(np.float32)
+
+    def _paint_lesion(
+        self, picture: Float[np.ndarray, "frame height width 3"], frames: np.ndarray, number: int
+    ) -> None:
+        """Cover the tissue with a lesion, in place, in the frames that show it."""
+        lesion = self.plan.lesions[number]
         shown = np.flatnonzero((frames >= lesion.start_frame) & (frames < lesion.end_frame))
         if not len(shown):
             return
-        cover = self._lesion_cover(frames[shown])[..., None]
+        cover = self._lesion_cover(number, frames[shown])[..., None]
         relief = self._window(self._tissue.relief, frames[shown])
         colour = np.array(LESION_COLOURS[lesion.colour], dtype=np.float32)
         surface = colour * ((1 + 0.10 * relief) * (0.4 + 0.6 * self._light))[..., None]
         picture[shown] += (surface - picture[shown]) * cover
 
-    def _lesion_cover(self, frames: np.ndarray) -> Float[np.ndarray, "frame height width"]:
+    def _lesion_cover(self, number: int, frames: np.ndarray) -> Float[np.ndarray, "frame height width"]:
         """Share of each pixel that the lesion covers: 1 inside, 0 outside, between at its edge."""
-        lesion, config = self.plan.lesion, self.config
+        lesion: Lesion | Finding = self.plan.lesions[number]
+        config, outline = self.config, self._outlines[number]
         side = min(config.height, config.width)
-        radius = np.float32(SIZES[lesion.size] * side / 2)
+        radius = np.float32(lesion.diameter * side / 2)
         middle = self._camera[(lesion.start_frame + lesion.end_frame - 1) // 2]
         bound = _SLIP * side
         slip = bound * np.tanh((middle - self._camera[frames]) / bound)
@@ -135,7 +181,7 @@ class Scene:
         down = self._down - centre[:, 0, None, None]
         across = self._across - centre[:, 1, None, None]
         angle = np.arctan2(down, across)
-        edge = radius * (1 + sum(0.05 * np.sin(k * angle + self._outline[k - 2]) for k in (2, 3, 4)))
+        edge = radius * (1 + sum(0.05 * np.sin(k * angle + outline[k - 2]) for k in (2, 3, 4)))
         return np.clip(edge - np.hypot(down, across) + 0.5, 0, 1).astype(np.float32)
 
     def _highlights(self, frames: np.ndarray) -> Float[np.ndarray, "frame height width"]:
@@ -146,6 +192,7 @@ class Scene:
         spread = random.uniform(0.012, 0.034, (_HIGHLIGHTS, 2)) * min(config.height, config.width)
         rhythm, phase = random.uniform(0.1, 0.5, _HIGHLIGHTS), random.uniform(0, 2 * np.pi, _HIGHLIGHTS)
         seconds = frames[:, None] / float(config.rate)
+        seconds = seconds * config.preset.motion
         strength = np.clip(0.6 + 0.7 * np.sin(2 * np.pi * rhythm * seconds + phase), 0, 1)
         centre = (home - 0.6 * self._camera[frames][:, None]) % (config.height, config.width)
         profiles = []
@@ -171,7 +218,8 @@ def _camera_path(config: Config, index: int) -> Float[np.ndarray, "frame 2"]:
     for amplitude, period in ((1.5, 3.7), (0.4, 0.9)):
         phase = random.uniform(0, 2 * np.pi, 2)
         path += amplitude * np.sin(2 * np.pi * seconds[:, None] / period + phase)
-    return scale * path
+    start = path[:1]
+    return scale * (start + config.preset.motion * (path - start))
 
 
 def _tissue(config: Config, index: int) -> _Tissue:
@@ -190,7 +238,7 @@ def _tissue(config: Config, index: int) -> _Tissue:
     return _Tissue(side, *(np.pad(field, pad, mode="wrap").astype(np.float32) for field in (relief, redness)))
 
 
-def _hue_by_frame(config: Config, plan: Plan) -> Float[np.ndarray, "frame 3"]:
+def _hue_by_frame(config: Config, plan: Plan | Procedure) -> Float[np.ndarray, "frame 3"]:
     """Colour of the tissue in each frame: the phase's, a slow wave about it, a ramp between phases."""
     hues = np.array([TISSUE_HUES[phase.hue] for phase in plan.phases], dtype=np.float64)
     half = transition_frames(config.n_frames) / 2
@@ -200,7 +248,7 @@ def _hue_by_frame(config: Config, plan: Plan) -> Float[np.ndarray, "frame 3"]:
         knots += [phase.start_frame - half, phase.start_frame + half]
         colours += [before, after]
     channels = [np.interp(frames, knots, [colour[channel] for colour in colours]) for channel in range(3)]
-    wave = 1 + 0.02 * np.sin(2 * np.pi * frames[:, None] / config.n_frames * (3, 5, 7))
+    wave = 1 + 0.02 * config.preset.motion * np.sin(2 * np.pi * frames[:, None] / config.n_frames * (3, 5, 7))
     return (np.stack(channels, axis=1) * wave).astype(np.float32)
 
 

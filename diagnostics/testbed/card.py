@@ -1,0 +1,73 @@
+"""The model card: how the checkpoint was made and what it scores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+import transformers
+
+from diagnostics.data.minihorizon.settings import Config
+from diagnostics.testbed.curriculum import Stage
+from diagnostics.testbed.measure import Score
+from diagnostics.video.sampling.uniform_plus_evidence import Config as Sampling
+
+__all__ = ["write_card"]
+
+
+def write_card(
+    folder: Path,
+    curriculum: Sequence[Stage],
+    training: Config,
+    testing: Config,
+    sampling: Sampling,
+    scores: Sequence[Score],
+    minutes: float,
+) -> None:
+    """Write `README.md`, for people, and `scores.json`, for tests, beside the weights."""
+    stages = [_stage(stage) for stage in curriculum]
+    results = [f"| {score.task} | {score.form} | {score.share:.1%} | {score.n} |" for score in scores]
+    text = f"""---
+license: mit
+library_name: transformers
+pipeline_tag: video-text-to-text
+---
+
+# Tiny Qwen3-VL on MiniHorizon
+
+A real Qwen3-VL of four layers, trained from scratch by `python -m diagnostics.testbed` on simulated
+procedures (`data=minihorizon data.split=train`), decoded from their mp4 files. It is a testbed for
+measurements, of no use for anything else: it knows a few dozen words, pictures of 96 x 96 pixels, and
+the questions of MiniHorizon's splits.
+
+Seed {training.seed}, {training.videos} training videos, AdamW in float32, torch {torch.__version__},
+transformers {transformers.__version__}, {minutes:.0f} minutes of steps.
+
+| stage | steps | batch | tasks | units |
+|---|---|---|---|---|
+{chr(10).join(stages)}
+
+One lesson in eight of the video stages is a look-up in text alone; two in five of the others have no options.
+
+## Accuracy
+
+On {testing.videos} videos of the test split (seed {testing.seed}), {sampling.budget} frames, uniform, up to
+{sampling.evidence_frames} of them from the evidence. Chance is 25% with options (RSR: 50%); `open` is the
+first word of the answer.
+
+| task | form | accuracy | n |
+|---|---|---|---|
+{chr(10).join(results)}
+"""
+    (folder / "README.md").write_text(text, encoding="utf-8")
+    entries = [{**asdict(score), "share": score.share} for score in scores]
+    (folder / "scores.json").write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
+
+
+def _stage(stage: Stage) -> str:
+    tasks = ", ".join(name for name, _ in stage.tasks) or "look-ups"
+    units = f"{stage.units[0]} to {stage.units[1]}" if stage.tasks else "none"
+    return f"| {stage.name} | {stage.steps} | {stage.batch} | {tasks} | {units} |"
