@@ -18,7 +18,8 @@ class ModelConfig:
 
     Attributes:
         name: what the run folder and the tables call it.
-        path: a local folder, a hub id, or `tiny` for the bundled model made on first use.
+        path: a local folder, a hub id, `tiny` for the random model made on first use, or `testbed` for the
+            bundled trained one.
         revision: branch, tag or commit of a hub id; the resolved commit goes into the manifest.
         dtype: `auto` takes the checkpoint's own.
         device: `auto` takes CUDA, then MPS, then the CPU.

@@ -170,6 +170,10 @@ def _resolve(config: ModelConfig) -> str:
         from diagnostics.models.tiny import tiny_checkpoint
 
         return str(tiny_checkpoint(config.seed))
+    if config.path == "testbed":
+        from diagnostics.testbed import WEIGHTS
+
+        return str(WEIGHTS)
     folder = Path(config.path).expanduser()
     if folder.exists():
         return str(folder)

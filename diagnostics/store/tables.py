@@ -68,7 +68,7 @@ def to_latex(table: pd.DataFrame) -> str:
 
 
 def _cell(value: object) -> str:
-    if pd.api.types.is_scalar(value) and pd.isna(value):
+    if value is None or value is pd.NA or (isinstance(value, float | np.floating) and np.isnan(value)):
         return _UNDEFINED
     if isinstance(value, float | np.floating):
         return f"{value:.{_DIGITS}g}"
