@@ -15,6 +15,7 @@ from hooks.families import Family, families, family_of
 from hooks.features import VisionReuse, VisualFeatures, reuse_vision, visual_features
 from hooks.layout import Kind
 from hooks.token_map import TokenMap, token_map
+from hooks.unit_reuse import UnitReuse, reuse_units
 
 __all__ = [
     "CaptureCheck",  # what a capture did to one forward: logit difference, layers, row sums
@@ -27,12 +28,14 @@ __all__ = [
     "SelfCheckError",  # a capture did not see what it promised
     "TokenMap",  # kinds, units, grid places and roles of a prompt's positions
     "TokenMapError",  # prompt and grids disagree, or a text is not in the prompt
+    "UnitReuse",  # how many temporal units were encoded and how many taken from before
     "UnsupportedModelError",  # the model cannot be observed exactly
     "VisionReuse",  # how often the vision tower ran and was reused
     "VisualFeatures",  # embeddings of visual tokens by source
     "attention_rows",  # capture the attention of some query rows during a forward
     "families",  # every known model type
     "family_of",  # the family of a loaded model
+    "reuse_units",  # encode each temporal unit once, in whatever order and company it is shown
     "reuse_vision",  # encode the same pixels once for many questions
     "token_map",  # map a prompt from what the processor returned, and verify the map
     "verify_capture",  # compare a forward without capture and one with it

@@ -20,7 +20,7 @@ from hooks.families import Family, family_of
 from hooks.layout import Kind
 from hooks.token_map import TokenMap
 
-__all__ = ["VisionReuse", "VisualFeatures", "reuse_vision", "visual_features"]
+__all__ = ["VisionReuse", "VisualFeatures", "reuse_vision", "visual_features", "wrapped_encoders"]
 
 _LAYER = re.compile(r"layer:(\d+)$")
 _ENCODERS = {
@@ -167,7 +167,7 @@ def _watch_encoders(
 
         return watching
 
-    with _wrapped_encoders(family.base(model), watch):
+    with wrapped_encoders(family.base(model), watch):
         yield
     for one, result in zip(maps, results, strict=True):
         parts = []
@@ -181,7 +181,7 @@ def _watch_encoders(
 
 
 @contextmanager
-def _wrapped_encoders(base: Any, wrap: Callable[[Kind], Callable]) -> Iterator[None]:
+def wrapped_encoders(base: Any, wrap: Callable[[Kind], Callable]) -> Iterator[None]:
     """Put wrappers in front of the model's image and video encoders, and take them away after.
 
     A wrapper is called with pixels, grid, a function that makes the wrapped call, and the call's other
@@ -269,7 +269,7 @@ def reuse_vision(model: Any, entries: int = 1) -> Iterator[VisionReuse]:
         return remembering
 
     try:
-        with _wrapped_encoders(family.base(model), remember):
+        with wrapped_encoders(family.base(model), remember):
             yield reuse
     finally:
         reuse._held.clear()

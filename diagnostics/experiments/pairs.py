@@ -1,8 +1,8 @@
 """Measuring pairs of item and condition: reading ahead, resuming, and recording what went wrong.
 
-Every recipe hands its pairs to `measure_pairs` and gets each one back with its frames. Frames of the
-next pairs are read while the model works on this one; pairs of one video that show the same frames
-share them. A pair that fails is recorded with its error, and the others go on.
+Every recipe hands its pairs to `measure_pairs` and gets each one back with its frames (`showing`), which
+are read while the model works on earlier pairs. A pair that fails is recorded with its error, and the
+others go on.
 """
 
 from __future__ import annotations
@@ -10,30 +10,23 @@ from __future__ import annotations
 import gc
 import hashlib
 import json
-import threading
-import time
 import traceback
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from diagnostics.data.items import Item
-from diagnostics.data.validation import check_evidence
 from diagnostics.errors import DiagnosticsError, OutOfMemoryError, RunError
 from diagnostics.experiments.context import Context
+from diagnostics.experiments.showing import Fetch, ReadAhead, Show, Source, as_sampled
 from diagnostics.store.canonical import condition_id, plain
 from diagnostics.store.records import Failure, Record
 from diagnostics.store.tensor_parts import PairTensors
-from diagnostics.video.perturb import fill
 from diagnostics.video.reading import FrameReader
-from diagnostics.video.selection import Frames
 
 __all__ = ["Measured", "Pair", "Source", "item_sha256", "measure_pairs", "reopen_changed"]
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -47,23 +40,6 @@ class Pair:
     def key(self) -> tuple[str, str]:
         """`(item_id, condition_id)`: what records are keyed by."""
         return self.item.id, condition_id(self.condition)
-
-
-@dataclass(frozen=True)
-class Source:
-    """What a pair is measured on.
-
-    Attributes:
-        item: the item, its evidence checked against the video and told in seconds as well as in frames.
-        frames: what it is shown.
-        native_size: height and width of the file's own pictures, as shown.
-        decode_seconds: how long reading them took.
-    """
-
-    item: Item
-    frames: Frames
-    native_size: tuple[int, int]
-    decode_seconds: float
 
 
 @dataclass(frozen=True)
@@ -82,7 +58,12 @@ class Measured:
 
 
 def measure_pairs(
-    context: Context, pairs: Sequence[Pair], measure: Callable[[Pair, Source], Measured], task: str
+    context: Context,
+    pairs: Sequence[Pair],
+    measure: Callable[[Pair, Source], Measured],
+    task: str,
+    *,
+    show: Show = as_sampled,
 ) -> None:
     """Measure each pair that is not finished yet and append its record.
 
@@ -105,10 +86,9 @@ def measure_pairs(
         ) as reader,
         context.progress(task, total=len(pairs), done=len(pairs) - len(pending)) as advance,
     ):
-        ahead = _ReadAhead(context, reader, pool)
-        for pair, future in ahead.walk(pending):
+        for pair, fetch in ReadAhead(context, reader, pool, show).walk(pending):
             advance(f"{task}: {_short(pair.item.id)}", 0)
-            _measure(context, pair, future, measure)
+            _measure(context, pair, fetch, measure)
             advance(task)
 
 
@@ -144,70 +124,17 @@ def item_sha256(item: Item) -> str:
     return digest.hexdigest()
 
 
-class _ReadAhead:
-    """Submits the reading of the next pairs, sharing what pairs of one video have in common."""
-
-    def __init__(self, context: Context, reader: FrameReader, pool: ThreadPoolExecutor) -> None:
-        self.context = context
-        self.reader = reader
-        self.pool = pool
-        self.depth = context.config.reading.workers + 1
-        self.lock = threading.Lock()
-        self.shared: OrderedDict[Hashable, Future] = OrderedDict()
-
-    def walk(self, pairs: Sequence[Pair]) -> Iterable[tuple[Pair, Future[Source]]]:
-        """Each pair with the future of its frames, a few ahead of the one yielded."""
-        queue: list[tuple[Pair, Future[Source]]] = []
-        for pair in pairs:
-            queue.append((pair, self.pool.submit(self._read, pair)))
-            if len(queue) > self.depth:
-                yield queue.pop(0)
-        while queue:
-            yield queue.pop(0)
-
-    def _read(self, pair: Pair) -> Source:
-        video = pair.item.video
-        started = time.perf_counter()
-        index = self._once(("index", video), lambda: self.reader.index(video))
-        item = check_evidence(pair.item, index.duration, index.n_frames)
-        selection = self.context.sampler.select(self.context.sampling, index, item)
-        frames = self._once(
-            (video, selection), lambda: fill(selection, lambda indices: self.reader.read(video, indices))
-        )
-        return Source(item, frames, (index.height, index.width), time.perf_counter() - started)
-
-    def _once(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """The value of `key`, computed by whoever asks first; the others wait for it.
-
-        A failure is shared like a value: a video that hung for one question is not tried again for the next.
-        """
-        with self.lock:
-            future = self.shared.get(key)
-            mine = future is None
-            if future is None:
-                future = self.shared[key] = Future()
-                while len(self.shared) > 2 * self.depth:
-                    self.shared.popitem(last=False)
-        if mine:
-            try:
-                future.set_result(compute())
-            except BaseException as error:  # noqa: BLE001 - handed to everyone who waits, and raised there
-                future.set_exception(error)
-        return future.result()
-
-
-def _measure(
-    context: Context, pair: Pair, future: Future[Source], measure: Callable[[Pair, Source], Measured]
-) -> None:
+def _measure(context: Context, pair: Pair, fetch: Fetch, measure: Callable[[Pair, Source], Measured]) -> None:
     """Measure one pair and save it, or save what went wrong."""
     folder, fields = context.folder, _common_fields(context, pair)
     try:
-        source = future.result()
+        source = fetch()
         fields |= _shown_fields(source)
         measured = _guard_memory(measure, replace(pair, item=source.item), source)
         fields |= measured.fields
         fields["seconds"] = {"decode": source.decode_seconds, **fields.get("seconds", {})}
-        fields["warnings"] = (*_shown_warnings(source), *fields.get("warnings", ()))
+        fields["warnings"] = (*_shown_warnings(source), *source.notices, *fields.get("warnings", ()))
+        fields["measures"] = {**source.measures, **fields.get("measures", {})}
         if len(measured.thumbnails):
             pixels = source.frames.pixels[list(measured.thumbnails)]
             folder.save_thumbnails(*pair.key, pixels, measured.thumbnails)
@@ -275,6 +202,7 @@ def _common_fields(context: Context, pair: Pair) -> dict[str, Any]:
 def _shown_fields(source: Source) -> dict[str, Any]:
     selection = source.frames.selection
     return {
+        "target": source.item.answer,
         "slots": selection.slots,
         "selection_rule": selection.rule,
         "source_fps": selection.source_fps,
@@ -290,7 +218,7 @@ def _shown_warnings(source: Source) -> list[str]:
     if shown < asked:
         warnings.append(f"fewer_frames: {shown} shown of {asked} asked for")
     height, width = source.frames.pixels.shape[1:3]
-    if (height, width) != source.native_size:
+    if shown and (height, width) != source.native_size:
         warnings.append(
             "smaller_frames: {}x{} read as {}x{}".format(*reversed(source.native_size), width, height)
         )

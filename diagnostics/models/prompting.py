@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from einops import rearrange
@@ -58,9 +58,22 @@ def question_text(item: Item, instruction: str) -> tuple[str, str, str]:
 
 
 def prepare_inputs(
-    loaded: LoadedModel, item: Item, frames: Frames, *, instruction: str, max_new_tokens: int
+    loaded: LoadedModel,
+    item: Item,
+    frames: Frames,
+    *,
+    instruction: str,
+    max_new_tokens: int,
+    form: Literal["video", "images", "nothing"] = "video",
+    frame_pixels: int | None = None,
 ) -> Prompt:
     """Chat template, processor and length check for one item.
+
+    Args:
+        frames: what is shown; not looked at where `form` is `nothing`.
+        form: one video, a picture a frame, or text alone.
+        frame_pixels: most pixels of each frame of a video, instead of the checkpoint's own budget, which
+            some families spread over the whole video, so that frames shrink as they grow in number.
 
     Raises:
         ControlTokenError: the item's text holds one of the tokenizer's control tokens.
@@ -72,16 +85,12 @@ def prepare_inputs(
     messages: list[dict[str, Any]] = [
         {"role": role, "content": [{"type": "text", "text": said}]} for role, said in turns
     ]
-    # The video opens the conversation: later turns ask about what was shown before.
-    messages[0]["content"].insert(0, {"type": "video"})
+    # What is shown opens the conversation: later turns ask about what was shown before.
+    shown = {"video": ["video"], "images": ["image"] * len(frames.selection), "nothing": []}[form]
+    messages[0]["content"] = [*({"type": kind} for kind in shown), *messages[0]["content"]]
     chat = loaded.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    pixels, selection = _at_least_two(frames)
     inputs = loaded.processor(
-        text=[chat],
-        videos=[rearrange(pixels, "slot height width channel -> slot channel height width")],
-        return_tensors="pt",
-        cap_pixels_per_frame=loaded.config.cap_pixels_per_frame,
-        **loaded.family.video_arguments(selection),
+        text=[chat], return_tensors="pt", **_visual_arguments(loaded, frames, form, frame_pixels)
     )
     n_tokens = int(inputs["input_ids"].shape[1])
     if n_tokens + max_new_tokens > loaded.context:
@@ -104,10 +113,40 @@ def prepare_inputs(
         question=question,
         options=options,
         n_tokens=n_tokens,
-        notices=(
-            *loaded.family.notices(frames.selection, loaded.model),
-            *_shrunk(loaded.processor.video_processor, inputs, frames),
-        ),
+        notices=_notices(loaded, inputs, frames) if form == "video" else (),
+    )
+
+
+def _visual_arguments(
+    loaded: LoadedModel, frames: Frames, form: str, frame_pixels: int | None
+) -> dict[str, Any]:
+    """What the processor is given beside the text."""
+    if form == "nothing":
+        return {}
+    if form == "images":
+        return {
+            "images": list(rearrange(frames.pixels, "slot height width channel -> slot channel height width"))
+        }
+    pixels, selection = _at_least_two(frames)
+    arguments = {
+        "videos": [rearrange(pixels, "slot height width channel -> slot channel height width")],
+        "cap_pixels_per_frame": loaded.config.cap_pixels_per_frame,
+        **loaded.family.video_arguments(selection),
+    }
+    if frame_pixels is not None:
+        current = dict(loaded.processor.video_processor.size)
+        arguments["size"] = loaded.family.frame_limit(frame_pixels, len(selection), current)
+    return arguments
+
+
+def _channels_first(pixels: np.ndarray) -> np.ndarray:
+    return rearrange(pixels, "slot height width channel -> slot channel height width")
+
+
+def _notices(loaded: LoadedModel, inputs: Any, frames: Frames) -> tuple[str, ...]:
+    return (
+        *loaded.family.notices(frames.selection, loaded.model),
+        *_shrunk(loaded.processor.video_processor, inputs, frames),
     )
 
 

@@ -25,7 +25,15 @@ from torch import Tensor
 from diagnostics.models.families import qwen3_vl
 from diagnostics.video.selection import Selection
 
-__all__ = ["MODEL_TYPES", "largest_position", "notices", "positions", "size_limits", "video_arguments"]
+__all__ = [
+    "MODEL_TYPES",
+    "frame_limit",
+    "largest_position",
+    "notices",
+    "positions",
+    "size_limits",
+    "video_arguments",
+]
 
 MODEL_TYPES = ("qwen2_5_vl",)
 
@@ -53,6 +61,12 @@ def video_arguments(selection: Selection) -> dict[str, Any]:
 def size_limits(min_pixels: int | None, max_pixels: int | None, current: dict[str, int]) -> dict[str, int]:
     """The video processor's `size`: pixels of one frame."""
     return qwen3_vl.size_limits(min_pixels, max_pixels, current)
+
+
+def frame_limit(frame_pixels: int, n_frames: int, current: dict[str, int]) -> dict[str, int]:
+    """The video processor's `size` that gives each frame at most `frame_pixels`, whatever their number."""
+    del n_frames
+    return {**current, "longest_edge": frame_pixels}
 
 
 def notices(selection: Selection, model: Any) -> list[str]:

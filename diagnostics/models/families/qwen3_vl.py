@@ -15,7 +15,15 @@ import numpy as np
 
 from diagnostics.video.selection import Selection
 
-__all__ = ["MODEL_TYPES", "largest_position", "notices", "positions", "size_limits", "video_arguments"]
+__all__ = [
+    "MODEL_TYPES",
+    "frame_limit",
+    "largest_position",
+    "notices",
+    "positions",
+    "size_limits",
+    "video_arguments",
+]
 
 MODEL_TYPES = ("qwen3_vl", "qwen3_vl_moe")
 
@@ -51,6 +59,11 @@ def size_limits(min_pixels: int | None, max_pixels: int | None, current: dict[st
     if max_pixels is not None:
         limits["longest_edge"] = max_pixels
     return limits
+
+
+def frame_limit(frame_pixels: int, n_frames: int, current: dict[str, int]) -> dict[str, int]:
+    """The video processor's `size` that gives each of `n_frames` frames at most `frame_pixels`."""
+    return {**current, "longest_edge": frame_pixels * (n_frames + n_frames % 2)}
 
 
 def notices(selection: Selection, model: Any) -> list[str]:

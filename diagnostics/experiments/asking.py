@@ -1,0 +1,180 @@
+"""Asking a model the same item under many conditions, and what each answer leaves behind.
+
+The recipes of the research questions differ in what they show (`showing`) and in what they make of the
+answers; the asking itself is the same, and is here. With `attention` the same forward also tells where
+the question's tokens looked.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp
+
+import hooks
+import probes
+from diagnostics.data.items import Item
+from diagnostics.errors import ObservationError
+from diagnostics.experiments.context import Context
+from diagnostics.experiments.definitions import Definition, head_mask
+from diagnostics.experiments.drift_measures import RoleMass, ShownUnits, measure_definition
+from diagnostics.experiments.drift_record import (
+    answer_fields,
+    choice_measure,
+    position_warnings,
+    prompt_fields,
+)
+from diagnostics.experiments.pairs import Measured, Pair
+from diagnostics.experiments.showing import Source
+from diagnostics.models.backends.hf import Reply, answer
+from diagnostics.models.loading import LoadedModel
+from diagnostics.models.prompting import Prompt, prepare_inputs
+
+__all__ = ["Asking", "gold_log_odds", "unit_names"]
+
+_HEADLINE = Definition("question")
+"""Attention is summed over a unit's tokens, heads are averaged: the plain names of `probes.MEASURES`."""
+
+
+class Asking:
+    """The measurement of a pair: answer, option log-odds, evidence shown, and where the model looked.
+
+    Use inside `with`: hooks that save work stay attached to the model until the end.
+
+    Args:
+        context: of the run.
+        attention: also capture the question's attention over units, and the units' embeddings.
+        frame_pixels: see `prepare_inputs`.
+    """
+
+    def __init__(self, context: Context, *, attention: bool = False, frame_pixels: int | None = None) -> None:
+        self._context, self._attention, self._frame_pixels = context, attention, frame_pixels
+        self._stack = ExitStack()
+        self._reuse: hooks.UnitReuse | None = None
+        self._checked = False
+
+    def __enter__(self) -> Asking:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def __call__(self, pair: Pair, source: Source) -> Measured:
+        """Ask one pair; raises `ObservationError` where the model cannot be observed."""
+        try:
+            return self._ask(source)
+        except hooks.HooksError as error:
+            raise ObservationError(error.problem, remedy=error.remedy, path=pair.item.video) from error
+
+    def _ask(self, source: Source) -> Measured:
+        loaded, backend, item = self._context.model, self._context.config.backend, source.item
+        if self._reuse is None:
+            self._reuse = self._stack.enter_context(hooks.reuse_units(loaded.model))
+        started = time.perf_counter()
+        prompt = prepare_inputs(
+            loaded,
+            item,
+            source.frames,
+            instruction=backend.instruction,
+            max_new_tokens=backend.max_new_tokens,
+            form=source.form,
+            frame_pixels=self._frame_pixels,
+        )
+        tokens = self._tokens(loaded, prompt, source)
+        inputs = prompt.inputs.to(loaded.device)
+        prepared = time.perf_counter()
+        fields: dict[str, Any] = {"warnings": [*prompt.notices]}
+        measures = _shown_measures(item, source)
+        if tokens is None:
+            reply = answer(loaded, inputs, item, backend.max_new_tokens)
+            fields |= {"n_prompt_tokens": prompt.n_tokens, "prompt_sha256": prompt.sha256}
+        else:
+            fields |= prompt_fields(prompt, inputs, tokens)
+            fields["warnings"] += position_warnings(loaded, inputs)
+            with self._reuse.units(unit_names(source, tokens)):
+                if self._attention:
+                    reply, looked = self._observe(loaded, inputs, tokens, source)
+                    measures |= looked
+                else:
+                    reply = answer(loaded, inputs, item, backend.max_new_tokens)
+        fields |= answer_fields(item, reply)
+        fields["measures"] = measures | choice_measure(item, reply) | gold_log_odds(item, reply)
+        fields["seconds"] = {"prepare": prepared - started, "generate": time.perf_counter() - prepared}
+        return Measured(fields)
+
+    def _tokens(self, loaded: LoadedModel, prompt: Prompt, source: Source) -> hooks.TokenMap | None:
+        """The map of a video prompt; None for separate images and for text alone."""
+        if source.form != "video":
+            return None
+        return hooks.token_map(
+            loaded.model,
+            loaded.processor,
+            prompt.inputs,
+            question=prompt.question,
+            options=prompt.options or None,
+            n_frames=len(source.frames.selection),
+        )
+
+    def _observe(
+        self, loaded: LoadedModel, inputs: Any, tokens: hooks.TokenMap, source: Source
+    ) -> tuple[Reply, dict[str, float]]:
+        """The answer, and concentration, evidence alignment and unit similarity of the same forward."""
+        rows = {"question": tokens.rows("question")}
+        if not self._checked:
+            check = hooks.verify_capture(loaded.model, inputs, tokens, rows)
+            self._context.folder.note("capture", asdict(check))
+            self._checked = True
+        with (
+            hooks.visual_features(loaded.model, tokens, ("projector",)) as features,
+            hooks.attention_rows(loaded.model, tokens, rows=rows) as captured,
+        ):
+            reply = answer(loaded, inputs, source.item, self._context.config.backend.max_new_tokens)
+        evidence = source.item.evidence
+        localised = evidence is not None and evidence.kind != "global"
+        shown = ShownUnits.of(source.frames.selection, tokens.unit_slots, source.item)
+        mass = RoleMass(captured.unit_mass("question"), captured.rest_mass("question"))
+        taken = head_mask(_HEADLINE, mass.units)
+        found = measure_definition(_HEADLINE, mass, taken, shown, tokens.tokens_per_unit, localised)
+        units = probes.unit_embeddings(features["projector"], tokens.unit[tokens.visual])
+        return reply, found.measures() | {"unit_similarity": probes.pair_similarity(units).mean}
+
+
+def unit_names(source: Source, tokens: hooks.TokenMap) -> list[tuple[object, ...]]:
+    """What each temporal unit shows: units of the same name have the same pictures, hence one encoding."""
+    slots = source.frames.selection.slots
+    size = source.frames.pixels.shape[1:3]
+    return [
+        (size, *((slots[slot].source, slots[slot].frame_index) for slot in unit if slot >= 0))
+        for unit in tokens.unit_slots.tolist()
+    ]
+
+
+def gold_log_odds(item: Item, reply: Reply) -> dict[str, float]:
+    """Log-odds of the right option's letter against the other options' letters, from the first token.
+
+    log p(gold) - log sum p(others), over the options alone; nothing where letters have no single token.
+    """
+    if not reply.option_logits or item.answer is None:
+        return {}
+    logits = np.asarray(reply.option_logits, dtype=np.float64)
+    gold = item.letters.index(item.answer)
+    return {"gold_log_odds": float(logits[gold] - logsumexp(np.delete(logits, gold)))}
+
+
+def _shown_measures(item: Item, source: Source) -> dict[str, float]:
+    """How much of the evidence the selection shows: slots that hold some, windows that were hit."""
+    if item.evidence is None or item.evidence.kind == "global" or source.form == "nothing":
+        return {}
+    selection = source.frames.selection
+    windows = item.evidence.windows
+    hit = [bool(selection.holds(replace(item.evidence, windows=(one,))).any()) for one in windows]
+    return {
+        "evidence_slots": float(selection.holds(item.evidence).sum()),
+        "windows_hit": float(np.mean(hit)),
+        "any_window_hit": float(any(hit)),
+        "all_windows_hit": float(all(hit)),
+    }
