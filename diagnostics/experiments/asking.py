@@ -48,11 +48,10 @@ class Asking:
     Args:
         context: of the run.
         attention: also capture the question's attention over units, and the units' embeddings.
-        frame_pixels: see `prepare_inputs`.
     """
 
-    def __init__(self, context: Context, *, attention: bool = False, frame_pixels: int | None = None) -> None:
-        self._context, self._attention, self._frame_pixels = context, attention, frame_pixels
+    def __init__(self, context: Context, *, attention: bool = False) -> None:
+        self._context, self._attention = context, attention
         self._stack = ExitStack()
         self._reuse: hooks.UnitReuse | None = None
         self._checked = False
@@ -82,7 +81,7 @@ class Asking:
             instruction=backend.instruction,
             max_new_tokens=backend.max_new_tokens,
             form=source.form,
-            frame_pixels=self._frame_pixels,
+            frame_pixels=source.frame_pixels,
         )
         tokens = self._tokens(loaded, prompt, source)
         inputs = prompt.inputs.to(loaded.device)
@@ -146,7 +145,7 @@ class Asking:
 def unit_names(source: Source, tokens: hooks.TokenMap) -> list[tuple[object, ...]]:
     """What each temporal unit shows: units of the same name have the same pictures, hence one encoding."""
     slots = source.frames.selection.slots
-    size = source.frames.pixels.shape[1:3]
+    size = (*source.frames.pixels.shape[1:3], source.jpeg)
     return [
         (size, *((slots[slot].source, slots[slot].frame_index) for slot in unit if slot >= 0))
         for unit in tokens.unit_slots.tolist()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import pandas as pd
 
 from diagnostics.errors import ItemError
 from diagnostics.experiments.context import Context
@@ -12,7 +15,7 @@ from diagnostics.experiments.pairs import Pair
 from diagnostics.store.records import Failure, Record
 from diagnostics.store.summary import Summary
 
-__all__ = ["Outcome", "record_rejected", "records_of_run"]
+__all__ = ["Outcome", "leave_out", "record_rejected", "records_of_run"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,17 @@ class Outcome:
     summary: Summary
     paths: Mapping[str, Path]
     headline: Sequence[str]
+
+
+def leave_out(context: Context, reasons: Mapping[str, str]) -> dict[str, Path]:
+    """Name the items that an experiment is not about, and why: on the screen and in a table."""
+    if not reasons:
+        return {}
+    counts = Counter(reasons.values())
+    told = ", ".join(f"{count} ({reason})" for reason, count in counts.items())
+    context.console.print(f"Left out: {told}. See tables/left_out.csv.")
+    table = pd.DataFrame({"item": list(reasons), "reason": list(reasons.values())})
+    return {"left out": context.folder.write_table("left_out", table)[0]}
 
 
 def record_rejected(context: Context) -> None:

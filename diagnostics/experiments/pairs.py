@@ -34,7 +34,7 @@ class Pair:
     """One measurement to make: an item under a condition (`{}` where an experiment has one)."""
 
     item: Item
-    condition: Mapping[str, object] = field(default_factory=dict)
+    condition: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str]:

@@ -6,6 +6,8 @@ frames is read at once, ahead of the model, and each pair's pictures are taken o
 
 from __future__ import annotations
 
+import io
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -13,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from jaxtyping import Int, UInt8
@@ -25,6 +27,7 @@ from diagnostics.errors import DiagnosticsError, ReaderTimeoutError
 from diagnostics.video.index import VideoIndex, size_within
 from diagnostics.video.perturb import GREY
 from diagnostics.video.reading import FrameReader
+from diagnostics.video.sampling import Sampler, SignalSource, select_frames, uniform
 from diagnostics.video.selection import BLANK, Frames, Selection
 
 if TYPE_CHECKING:
@@ -48,6 +51,8 @@ class Shown:
         selection: the slots, in order; none where the model is shown nothing.
         form: whether the slots make a video, separate images, or nothing.
         sources: the file of each `Slot.source` that is not the item's own video.
+        jpeg: quality of a JPEG encoding that pictures go through, a change that means nothing; or None.
+        frame_pixels: most pixels of each frame, instead of the checkpoint's own budget (`prepare_inputs`).
         notices: what could not be done as asked, as `kind: details`, for the record.
         measures: numbers known before the model is asked (of the selection), for the record.
     """
@@ -56,6 +61,8 @@ class Shown:
     selection: Selection
     form: Form = "video"
     sources: Mapping[str, Path] = field(default_factory=dict)
+    jpeg: int | None = None
+    frame_pixels: int | None = None
     notices: tuple[str, ...] = ()
     measures: Mapping[str, float] = field(default_factory=dict)
 
@@ -70,6 +77,8 @@ class Source:
         native_size: height and width of the file's own pictures, as shown.
         decode_seconds: this pair's part of the time that reading took.
         form: whether the frames are a video, separate images, or nothing.
+        jpeg: quality of the JPEG encoding that the pictures went through, or None.
+        frame_pixels: most pixels of each frame, or None for the checkpoint's own budget.
         notices: what could not be done as asked.
         measures: numbers of the selection.
     """
@@ -79,6 +88,8 @@ class Source:
     native_size: tuple[int, int]
     decode_seconds: float
     form: Form = "video"
+    jpeg: int | None = None
+    frame_pixels: int | None = None
     notices: tuple[str, ...] = ()
     measures: Mapping[str, float] = field(default_factory=dict)
 
@@ -88,6 +99,21 @@ class Library:
 
     def __init__(self, context: Context, reader: FrameReader) -> None:
         self._context, self._reader = context, reader
+        self._signals: SignalSource | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def frames_per_unit(self) -> int:
+        """How many frames the model takes as one temporal unit."""
+        with self._lock:  # the model is loaded by whoever asks first
+            return int(getattr(self._context.model.processor.video_processor, "temporal_patch_size", 1))
+
+    def frame_pixels(self, n_frames: int) -> int | None:
+        """Pixels that the checkpoint's own budget leaves each of `n_frames` frames; None where it does not
+        depend on their number."""
+        with self._lock:
+            loaded = self._context.model
+        return loaded.family.pixels_left(n_frames, dict(loaded.processor.video_processor.size))
 
     def index(self, video: Path) -> VideoIndex:
         """Times and number of a video's frames; raises its `VideoError`."""
@@ -100,7 +126,15 @@ class Library:
 
     def select(self, item: Item) -> Selection:
         """The run's sampler on a checked item."""
-        return self._context.sampler.select(self._context.sampling, self.index(item.video), item)
+        return self.sample(item, self._context.sampler, self._context.sampling)
+
+    def sample(self, item: Item, sampler: Sampler, parameters: Any) -> Selection:
+        """Another sampler on a checked item."""
+        return select_frames(sampler, parameters, self.index(item.video), item, self._signals)
+
+    def uniform(self, item: Item, budget: int) -> Selection:
+        """`budget` frames evenly spaced over the video."""
+        return self.sample(item, uniform, uniform.Config(budget=budget))
 
 
 Show = Callable[["Pair", Library], Shown]
@@ -246,6 +280,8 @@ class ReadAhead:
             assert index is not None
             size = size_within(index, self._max_side)
             pixels, resized = _compose(shown, pictures, size)
+            if shown.jpeg is not None:
+                pixels = _reencoded(pixels, shown.jpeg)
             notices = shown.notices
             if resized:
                 notices = (
@@ -258,11 +294,25 @@ class ReadAhead:
                 native_size=(index.height, index.width),
                 decode_seconds=seconds,
                 form=shown.form,
+                jpeg=shown.jpeg,
+                frame_pixels=shown.frame_pixels,
                 notices=notices,
                 measures=shown.measures,
             )
 
         return fetch
+
+
+def _reencoded(
+    pixels: UInt8[np.ndarray, "slot height width 3"], quality: int
+) -> UInt8[np.ndarray, "slot height width 3"]:
+    """Each picture encoded as JPEG and decoded again."""
+    seen = np.empty_like(pixels)
+    for slot, picture in enumerate(pixels):
+        buffer = io.BytesIO()
+        Image.fromarray(picture).save(buffer, format="JPEG", quality=quality)
+        seen[slot] = np.asarray(Image.open(buffer))
+    return seen
 
 
 def _raising(error: Exception) -> Fetch:
@@ -278,6 +328,8 @@ def _compose(
     """The selection's pictures, blank ones grey, and how many of another video were resized."""
     slots = shown.selection.slots
     own = pictures.get(shown.item.video)
+    if own is not None and len(pictures) == 1 and np.array_equal(shown.selection.frame_indices, own[0]):
+        return own[1], 0  # pairs that show all that was read share it
     height, width = own[1].shape[1:3] if own is not None else size
     pixels = np.full((len(slots), height, width, 3), GREY, dtype=np.uint8)
     resized = 0

@@ -30,6 +30,7 @@ __all__ = [
     "frame_limit",
     "largest_position",
     "notices",
+    "pixels_left",
     "positions",
     "size_limits",
     "video_arguments",
@@ -67,6 +68,11 @@ def frame_limit(frame_pixels: int, n_frames: int, current: dict[str, int]) -> di
     """The video processor's `size` that gives each frame at most `frame_pixels`, whatever their number."""
     del n_frames
     return {**current, "longest_edge": frame_pixels}
+
+
+def pixels_left(n_frames: int, current: dict[str, int]) -> None:
+    """None: the budget is of each frame, whatever their number."""
+    del n_frames, current
 
 
 def notices(selection: Selection, model: Any) -> list[str]:

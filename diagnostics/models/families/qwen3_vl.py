@@ -20,6 +20,7 @@ __all__ = [
     "frame_limit",
     "largest_position",
     "notices",
+    "pixels_left",
     "positions",
     "size_limits",
     "video_arguments",
@@ -64,6 +65,11 @@ def size_limits(min_pixels: int | None, max_pixels: int | None, current: dict[st
 def frame_limit(frame_pixels: int, n_frames: int, current: dict[str, int]) -> dict[str, int]:
     """The video processor's `size` that gives each of `n_frames` frames at most `frame_pixels`."""
     return {**current, "longest_edge": frame_pixels * (n_frames + n_frames % 2)}
+
+
+def pixels_left(n_frames: int, current: dict[str, int]) -> int:
+    """Pixels of each of `n_frames` frames under a budget of time x height x width."""
+    return int(current["longest_edge"]) // (n_frames + n_frames % 2)
 
 
 def notices(selection: Selection, model: Any) -> list[str]:

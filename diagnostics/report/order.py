@@ -1,0 +1,80 @@
+"""The figure of temporal order: accuracy under each order, for items that need the order and that do not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from diagnostics.report.footer import Footer
+from diagnostics.report.style import run_style, styled
+
+__all__ = ["order_figure"]
+
+_NAMES = {
+    "all": "all items",
+    "order_dependent": "the answer depends on order",
+    "order_free": "the answer does not",
+    "time_addressed": "the question names a time",
+    "unflagged": "not flagged",
+}
+_ORDERS = ("original", "reversed", "blocks", "local", "full")
+
+
+def order_figure(orders: pd.DataFrame) -> Figure:
+    """Bars of accuracy by order, one panel a group of items, units moved, both clocks.
+
+    Args:
+        orders: `diagnostics.experiments.temporal_order.order_table`; where some rows move units, those that
+            move single frames are not drawn.
+    """
+    by = "unit" if (orders["by"] == "unit").any() else "frame"
+    drawn = orders[orders["by"].isin(["", by])]
+    groups = [group for group in _NAMES if group in set(drawn["items"])]
+    clocks = [clock for clock in ("slot", "carry") if clock in set(drawn["timestamps"])]
+    names = {"slot": "shown times stay in place", "carry": "shown times travel with the pictures"}
+    moved = "temporal units" if by == "unit" else "single frames"
+    caption = (
+        f"Moved: {moved}; drawn orders averaged over seeds. Bars: 95% interval of the mean, videos "
+        "resampled. Dashed: the frames in their own order."
+    )
+    with styled():
+        footer = Footer([names[clock] for clock in clocks], caption)
+        figure = footer.figure(panel_inches=2.3 * ((len(groups) + 1) // 2))
+        panels = figure.subplots((len(groups) + 1) // 2, min(2, len(groups)), squeeze=False, sharey=True)
+        for axes, group in zip(panels.flat, groups, strict=False):
+            _panel(axes, drawn[drawn["items"] == group], clocks)
+            axes.set_title(_NAMES[group])
+        for axes in list(panels.flat)[len(groups) :]:
+            axes.remove()
+        for axes in panels[:, 0]:
+            axes.set_ylabel("accuracy")
+        footer.draw(figure)
+    return figure
+
+
+def _panel(axes: Axes, rows: pd.DataFrame, clocks: list[str]) -> None:
+    orders = [order for order in _ORDERS if order in set(rows["order"]) and order != "original"]
+    original = rows[rows["order"] == "original"]
+    if len(original):
+        value = float(original["accuracy"].iloc[0])
+        axes.axhline(value, color="black", linestyle="--", linewidth=1.0, gid="original")
+    width = 0.8 / max(1, len(clocks))
+    for place, clock in enumerate(clocks):
+        some = rows[rows["timestamps"] == clock].set_index("order").reindex(orders)
+        heights = some["accuracy"].to_numpy(dtype=float)
+        errors = np.abs(some[["ci_low", "ci_high"]].to_numpy(dtype=float).T - heights)
+        axes.bar(
+            np.arange(len(orders)) + (place - (len(clocks) - 1) / 2) * width,
+            heights,
+            width,
+            yerr=errors,
+            color=run_style(place).color,
+            error_kw={"elinewidth": 0.9, "capsize": 2},
+            gid=clock,
+        )
+    axes.set_xticks(range(len(orders)), orders)
+    axes.set_ylim(0, 1.05)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))

@@ -1,0 +1,86 @@
+"""The figure of frame scaling: accuracy, evidence shown and tokens of a unit against the number of frames."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter, ScalarFormatter
+
+from diagnostics.report.footer import Footer
+from diagnostics.report.style import run_style, styled
+
+__all__ = ["scaling_figure"]
+
+_FRAMES = {"uniform": "uniform frames", "nested": "nested frames"}
+_RESOLUTIONS = {"budget": "the checkpoint's pixel budget", "fixed": "tokens of a unit held"}
+
+
+def scaling_figure(ladders: pd.DataFrame, trends: pd.DataFrame) -> Figure:
+    """One line a ladder in each of three panels, with 95% intervals where there are any.
+
+    Args:
+        ladders, trends: `diagnostics.experiments.frame_scaling.ladder_table` and `trend_table`.
+    """
+    kinds = list(dict.fromkeys(zip(ladders["frames"], ladders["resolution"], strict=True)))
+    names = [f"{_FRAMES[frames]}, {_RESOLUTIONS[resolution]}" for frames, resolution in kinds]
+    with styled():
+        footer = Footer(names, _caption(ladders, trends, kinds[0]))
+        figure = footer.figure(panel_inches=2.4)
+        accuracy, shown, tokens = figure.subplots(1, 3)
+        for place, (frames, resolution) in enumerate(kinds):
+            rows = ladders[(ladders["frames"] == frames) & (ladders["resolution"] == resolution)]
+            _line(accuracy, rows, place, "accuracy", ("ci_low", "ci_high"))
+            _line(shown, rows, place, "evidence_shown", ("shown_low", "shown_high"))
+            _line(tokens, rows, place, "tokens_per_unit", None)
+        for axes, title, label in (
+            (accuracy, "Accuracy", "accuracy"),
+            (shown, "Evidence among the frames", "items with evidence shown"),
+            (tokens, "Resolution", "tokens of a temporal unit"),
+        ):
+            axes.set_title(title)
+            axes.set_ylabel(label)
+            _budget_axis(axes, ladders["budget"].unique())
+        for axes in (accuracy, shown):
+            axes.set_ylim(0, 1.03)
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        tokens.set_ylim(bottom=0)
+        footer.draw(figure)
+    return figure
+
+
+def _line(axes: Axes, rows: pd.DataFrame, place: int, column: str, interval: tuple[str, str] | None) -> None:
+    style = run_style(place)
+    x, y = rows["budget"].to_numpy(dtype=float), rows[column].to_numpy(dtype=float)
+    axes.plot(x, y, color=style.color, marker=style.marker, markersize=3.5, gid=f"{column}:{place}")
+    if interval is not None:
+        low, high = (rows[name].to_numpy(dtype=float) for name in interval)
+        axes.fill_between(x, low, high, color=style.color, alpha=0.12, linewidth=0)
+
+
+def _budget_axis(axes: Axes, budgets: np.ndarray) -> None:
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_locator(FixedLocator(sorted(budgets.tolist())))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.set_xlabel("frames")
+
+
+def _caption(ladders: pd.DataFrame, trends: pd.DataFrame, first: tuple[str, str]) -> str:
+    rows = trends[
+        (trends["task"] == "all") & (trends["frames"] == first[0]) & (trends["resolution"] == first[1])
+    ]
+    told = rows.iloc[0]
+    slope = f"{100 * told['slope']:+.1f} points a rung ({_points(told, 'slope_low', 'slope_high')})"
+    between = f"{told['best_low']:g} to {told['best_high']:g}"
+    best = f"best budget {told['best_budget']:g} frames (95% interval {between})"
+    n = int(ladders["n"].max())
+    return (
+        f"{_FRAMES[first[0]].capitalize()}, {_RESOLUTIONS[first[1]]}: {slope}, {best}; {n} items. "
+        "Shaded: 95% interval of the mean, videos resampled."
+    )
+
+
+def _points(row: pd.Series, low: str, high: str) -> str:
+    return f"{100 * row[low]:+.1f} to {100 * row[high]:+.1f}"
