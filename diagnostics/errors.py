@@ -21,6 +21,7 @@ __all__ = [
     "DiagnosticsError",
     "DuplicateItemError",
     "DuplicateRecordError",
+    "EmptySelectionError",
     "EmptyVideoError",
     "EvidenceOutsideVideoError",
     "ForeignFolderError",
@@ -32,6 +33,7 @@ __all__ = [
     "LockedError",
     "MissingVideoError",
     "ModelError",
+    "NoEvidenceError",
     "NoVideoStreamError",
     "ObservationError",
     "OutOfMemoryError",
@@ -41,6 +43,8 @@ __all__ = [
     "ReaderTimeoutError",
     "RecordError",
     "RunError",
+    "ScorerUnavailableError",
+    "ScoresError",
     "TooFewOptionsError",
     "TruncatedVideoError",
     "UnwritableFolderError",
@@ -129,6 +133,22 @@ class RecordError(ItemError):
     """A record of a data file is not written as its format says: bad JSON, a missing or misspelt key."""
 
 
+class NoEvidenceError(ItemError):
+    """Evidence frames are to be shown, and the item has no window, or none that holds a frame."""
+
+
+class NoFoilError(ItemError):
+    """Another item's evidence is to speak for a wrong option, and no item has such evidence."""
+
+
+class ScoresError(ItemError):
+    """Scores, features or changes do not fit the candidate frames they are for."""
+
+
+class EmptySelectionError(ItemError):
+    """A sampler chose no frame at all."""
+
+
 class DataFileError(DiagnosticsError):
     """A data file as a whole cannot be read: missing, not JSON, no items."""
 
@@ -199,6 +219,10 @@ class CheckpointError(ModelError, RunError):
 
 class ConfigError(RunError):
     """A configuration key or value is wrong."""
+
+
+class ScorerUnavailableError(ConfigError):
+    """A relevance scorer cannot be loaded: no weights here and no network, a broken checkpoint or file."""
 
 
 class ConfigurationMismatchError(RunError):

@@ -41,6 +41,7 @@ from probes.redundancy import (
     patch_to_keyframe,
     unit_cosine,
 )
+from probes.resampling import group_draws, group_index, percentile_interval, resampled_group_means
 from probes.shares import attention_fraction, unit_shares, unit_sums
 from probes.shifts import ShiftNull, shift_null
 
@@ -70,6 +71,8 @@ __all__ = [
     "evidence_log_lift_corrected",  # log-lift beyond that of position alone
     "evidence_weights",  # evidence per slot reduced to units
     "fraction_name",  # 0.9 -> "unit_fraction_90"
+    "group_draws",  # how often each group is in each bootstrap resample
+    "group_index",  # names of groups as numbers
     "keyframes",  # the most attended quarter of the units
     "mean_cumulative_curve",  # cumulative curves of items of different length, averaged
     "nearest_preceding",  # the last keyframe before each unit
@@ -77,9 +80,11 @@ __all__ = [
     "pair_similarity",  # mean cosine of pairs of units
     "patch_redundancy",  # patches against their keyframe, and attention's preference among them
     "patch_to_keyframe",  # cosine of each patch to the same place in its keyframe
+    "percentile_interval",  # interval of resampled statistics, widened for few groups where asked
     "pooled_and_per_head",  # one item's measures by both roads, and the heads' divergence
     "position_corrected",  # attention against that on a blank or permuted video
     "redundancy_preference",  # `patch_redundancy` from similarities already at hand
+    "resampled_group_means",  # means over the items of groups drawn with replacement
     "shift_null",  # null distribution of a preference by circular shifts
     "uniform_reference",  # unit fractions of uniform attention
     "unit_cosine",  # cosine matrix of units

@@ -1,9 +1,8 @@
 """Means over items with 95% intervals that know that questions about one video are not independent.
 
 The bootstrap draws videos, not items, with replacement, and takes percentiles of the mean over the items
-drawn (cluster bootstrap: Davison & Hinkley, "Bootstrap Methods and their Application", 1997, section 3.8;
-percentile intervals: section 5.3). With few videos such intervals are too narrow; `n_groups` is there to
-be read. One video says nothing about others, so it has no interval.
+drawn: see `probes.resampling`. With few videos plain percentiles are too narrow (`n_groups` is there to be
+read; `expanded=True` widens them for it). One video says nothing about others, so it has no interval.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
+
+from probes.resampling import group_index, percentile_interval, resampled_group_means
 
 __all__ = ["CurveEstimate", "Estimate", "clustered_curve", "clustered_mean"]
 
@@ -60,6 +61,7 @@ def clustered_mean(
     n_resamples: int = 2000,
     confidence: float = 0.95,
     seed: int = 0,
+    expanded: bool = False,
 ) -> Estimate:
     """Mean over items with a percentile interval from resampling groups.
 
@@ -69,12 +71,15 @@ def clustered_mean(
         n_resamples: bootstrap resamples.
         confidence: of the interval.
         seed: of the resampling.
+        expanded: widen the percentiles for the number of groups (`percentile_interval`).
 
     Raises:
         ValueError: lengths that differ, or an infinite value (it has no place in a mean).
     """
     column = np.asarray(values, dtype=np.float64).reshape(-1, 1)
-    curve = clustered_curve(column, groups, n_resamples=n_resamples, confidence=confidence, seed=seed)
+    curve = clustered_curve(
+        column, groups, n_resamples=n_resamples, confidence=confidence, seed=seed, expanded=expanded
+    )
     return Estimate(
         mean=float(curve.mean[0]),
         ci_low=float(curve.ci_low[0]),
@@ -92,6 +97,7 @@ def clustered_curve(
     n_resamples: int = 2000,
     confidence: float = 0.95,
     seed: int = 0,
+    expanded: bool = False,
 ) -> CurveEstimate:
     """`clustered_mean` at every point of a curve, with the same resamples at each; pointwise intervals."""
     rows = np.asarray(values, dtype=np.float64)
@@ -103,20 +109,11 @@ def clustered_curve(
         raise ValueError(f"the confidence of an interval lies in (0, 1), got {confidence}")
     defined = ~np.isnan(rows).any(axis=1)
     kept = rows[defined]
-    # Groups by first appearance: hashable names of any type, and a result that does not depend on them.
-    index: dict[Hashable, int] = {}
-    of_item = [index.setdefault(groups[item], len(index)) for item in np.flatnonzero(defined).tolist()]
-    n_groups = len(index)
+    of_item, n_groups = group_index([groups[item] for item in np.flatnonzero(defined).tolist()])
     undefined = np.full(rows.shape[1], np.nan)
     mean = kept.mean(axis=0) if len(kept) else undefined
     low = high = undefined
     if n_groups > 1:
-        sums = np.zeros((n_groups, rows.shape[1]))
-        np.add.at(sums, of_item, kept)
-        counts = np.bincount(of_item)
-        drawn = np.random.default_rng(seed).multinomial(
-            n_groups, np.full(n_groups, 1 / n_groups), n_resamples
-        )
-        means = (drawn @ sums) / (drawn @ counts)[:, None]
-        low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
+        means = resampled_group_means(kept, of_item, n_groups, n_resamples=n_resamples, seed=seed)
+        low, high = percentile_interval(means, confidence, expand_for=n_groups if expanded else None)
     return CurveEstimate(mean, low, high, len(kept), n_groups, len(rows) - len(kept))

@@ -13,6 +13,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 from scipy.special import logsumexp
 
 import hooks
@@ -34,7 +35,7 @@ from diagnostics.models.backends.hf import Reply, answer
 from diagnostics.models.loading import LoadedModel
 from diagnostics.models.prompting import Prompt, prepare_inputs
 
-__all__ = ["Asking", "gold_log_odds", "unit_names"]
+__all__ = ["Asking", "log_odds", "unit_names"]
 
 _HEADLINE = Definition("question")
 """Attention is summed over a unit's tokens, heads are averaged: the plain names of `probes.MEASURES`."""
@@ -101,7 +102,9 @@ class Asking:
                 else:
                     reply = answer(loaded, inputs, item, backend.max_new_tokens)
         fields |= answer_fields(item, reply)
-        fields["measures"] = measures | choice_measure(item, reply) | gold_log_odds(item, reply)
+        fields["measures"] = measures | choice_measure(item, reply) | _log_odds(source, reply)
+        if source.foil is not None:
+            fields["measures"]["foil_answered"] = float(fields.get("answer") == source.foil)
         fields["seconds"] = {"prepare": prepared - started, "generate": time.perf_counter() - prepared}
         return Measured(fields)
 
@@ -152,16 +155,23 @@ def unit_names(source: Source, tokens: hooks.TokenMap) -> list[tuple[object, ...
     ]
 
 
-def gold_log_odds(item: Item, reply: Reply) -> dict[str, float]:
-    """Log-odds of the right option's letter against the other options' letters, from the first token.
+def log_odds(logits: Float[np.ndarray, " option"], option: int) -> float:
+    """Log-odds of one option's letter against the others': log p - log sum p(others), among options alone."""
+    return float(logits[option] - logsumexp(np.delete(logits, option)))
 
-    log p(gold) - log sum p(others), over the options alone; nothing where letters have no single token.
-    """
-    if not reply.option_logits or item.answer is None:
+
+def _log_odds(source: Source, reply: Reply) -> dict[str, float]:
+    """Those of the right option and of the foil; nothing where letters are no single tokens."""
+    item = source.item
+    if len(reply.option_logits) < 2:
         return {}
     logits = np.asarray(reply.option_logits, dtype=np.float64)
-    gold = item.letters.index(item.answer)
-    return {"gold_log_odds": float(logits[gold] - logsumexp(np.delete(logits, gold)))}
+    asked = {"gold_log_odds": item.answer, "foil_log_odds": source.foil}
+    return {
+        name: log_odds(logits, item.letters.index(letter))
+        for name, letter in asked.items()
+        if letter is not None
+    }
 
 
 def _shown_measures(item: Item, source: Source) -> dict[str, float]:

@@ -132,7 +132,7 @@ def _measure(context: Context, pair: Pair, fetch: Fetch, measure: Callable[[Pair
         fields |= _shown_fields(source)
         measured = _guard_memory(measure, replace(pair, item=source.item), source)
         fields |= measured.fields
-        fields["seconds"] = {"decode": source.decode_seconds, **fields.get("seconds", {})}
+        fields["seconds"] = {"decode": source.decode_seconds, **source.seconds, **fields.get("seconds", {})}
         fields["warnings"] = (*_shown_warnings(source), *source.notices, *fields.get("warnings", ()))
         fields["measures"] = {**source.measures, **fields.get("measures", {})}
         if len(measured.thumbnails):

@@ -27,7 +27,8 @@ from diagnostics.errors import DiagnosticsError, ReaderTimeoutError
 from diagnostics.video.index import VideoIndex, size_within
 from diagnostics.video.perturb import GREY
 from diagnostics.video.reading import FrameReader
-from diagnostics.video.sampling import Sampler, SignalSource, select_frames, uniform
+from diagnostics.video.relevance.signals import Signals
+from diagnostics.video.sampling import Sampler, select_frames, uniform
 from diagnostics.video.selection import BLANK, Frames, Selection
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ class Shown:
         jpeg: quality of a JPEG encoding that pictures go through, a change that means nothing; or None.
         frame_pixels: most pixels of each frame, instead of the checkpoint's own budget (`prepare_inputs`).
         notices: what could not be done as asked, as `kind: details`, for the record.
+        foil: letter of an option that what is shown speaks for, although it is wrong; or None.
         measures: numbers known before the model is asked (of the selection), for the record.
+        seconds: time that was spent on choosing, by what for.
     """
 
     item: Item
@@ -64,7 +67,9 @@ class Shown:
     jpeg: int | None = None
     frame_pixels: int | None = None
     notices: tuple[str, ...] = ()
+    foil: str | None = None
     measures: Mapping[str, float] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,9 @@ class Source:
         jpeg: quality of the JPEG encoding that the pictures went through, or None.
         frame_pixels: most pixels of each frame, or None for the checkpoint's own budget.
         notices: what could not be done as asked.
+        foil: letter of an option that what is shown speaks for, although it is wrong; or None.
         measures: numbers of the selection.
+        seconds: time that was spent on choosing, by what for.
     """
 
     item: Item
@@ -91,7 +98,9 @@ class Source:
     jpeg: int | None = None
     frame_pixels: int | None = None
     notices: tuple[str, ...] = ()
+    foil: str | None = None
     measures: Mapping[str, float] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 class Library:
@@ -99,7 +108,7 @@ class Library:
 
     def __init__(self, context: Context, reader: FrameReader) -> None:
         self._context, self._reader = context, reader
-        self._signals: SignalSource | None = None
+        self._signals = Signals(reader, items=context.items)
         self._lock = threading.Lock()
 
     @property
@@ -297,7 +306,9 @@ class ReadAhead:
                 jpeg=shown.jpeg,
                 frame_pixels=shown.frame_pixels,
                 notices=notices,
+                foil=shown.foil,
                 measures=shown.measures,
+                seconds=shown.seconds,
             )
 
         return fetch

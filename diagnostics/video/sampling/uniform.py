@@ -6,16 +6,18 @@ spaced from the first to the last frame, in order of time.
 
 from __future__ import annotations
 
+import numpy as np
+from jaxtyping import Int
 from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
 
 from diagnostics.data.items import Item
 from diagnostics.strict import STRICT
-from diagnostics.video.index import VideoIndex
-from diagnostics.video.sampling import as_selection, evenly
-from diagnostics.video.selection import Selection
+from diagnostics.video.candidates import Candidates, evenly
 
-__all__ = ["Config", "select"]
+__all__ = ["NEEDS", "Config", "choose"]
+
+NEEDS: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -29,7 +31,6 @@ class Config:
     budget: PositiveInt = 64
 
 
-def select(config: Config, index: VideoIndex, item: Item) -> Selection:
+def choose(config: Config, candidates: Candidates, item: Item) -> Int[np.ndarray, " chosen"]:
     """`budget` frames, uniform over the video's frames."""
-    frames = evenly(index.n_frames, config.budget)
-    return as_selection(index, item, frames, f"uniform(budget={config.budget})", config.budget)
+    return evenly(len(candidates), config.budget)

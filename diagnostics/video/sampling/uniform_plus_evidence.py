@@ -9,17 +9,17 @@ frame nearest to it in time, so that budget, span and order stay those of unifor
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
 
-from diagnostics.data.items import Evidence, Item
+from diagnostics.data.items import Item
 from diagnostics.strict import STRICT
-from diagnostics.video.index import VideoIndex
-from diagnostics.video.sampling import as_selection, evenly
-from diagnostics.video.selection import Selection, in_window
+from diagnostics.video.candidates import Candidates, evenly, per_window
 
-__all__ = ["Config", "evidence_frames", "select"]
+__all__ = ["NEEDS", "Config", "choose", "remark"]
+
+NEEDS: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -35,49 +35,31 @@ class Config:
     evidence_frames: PositiveInt = 8
 
 
-def evidence_frames(index: VideoIndex, evidence: Evidence | None, count: int) -> Int[np.ndarray, " n"]:
-    """Up to `count` frames of the evidence: shared evenly among its windows, even within each.
-
-    Windows with too few frames give all they have and leave the rest of their share to the others.
-    Within a window the frames are the middles of equal parts. None for absent or global evidence.
-    """
-    if evidence is None or evidence.kind == "global":
-        return np.empty(0, dtype=np.int64)
-    numbers = np.arange(index.n_frames)
-    free = np.ones(index.n_frames, dtype=bool)
-    inside = []
-    for window in evidence.windows:
-        held = in_window(window, numbers, index.seconds) & free  # where windows overlap, the first has it
-        free &= ~held
-        inside.append(numbers[held])
-    inside = sorted((frames for frames in inside if len(frames)), key=len)
-    chosen: list[Int[np.ndarray, " n"]] = []
-    for rank, frames in enumerate(inside):
-        share = -(-(count - sum(map(len, chosen))) // (len(inside) - rank))
-        take = min(share, len(frames))
-        chosen.append(frames[((np.arange(take) + 0.5) * len(frames) / max(take, 1)).astype(np.int64)])
-    return np.unique(np.concatenate(chosen)) if chosen else np.empty(0, dtype=np.int64)
-
-
-def select(config: Config, index: VideoIndex, item: Item) -> Selection:
+def choose(config: Config, candidates: Candidates, item: Item) -> Int[np.ndarray, " chosen"]:
     """`budget` frames: uniform ones, the nearest of them exchanged for evidence frames."""
-    uniform = evenly(index.n_frames, config.budget)
-    evidence = evidence_frames(index, item.evidence, min(config.evidence_frames, len(uniform)))
-    frames = _exchange(uniform, evidence, index)
-    rule = (
-        f"uniform_plus_evidence(budget={config.budget}, evidence_frames={config.evidence_frames}): "
-        f"{len(evidence)} evidence frames, {len(np.setdiff1d(evidence, uniform))} exchanged"
-    )
-    return as_selection(index, item, frames, rule, config.budget)
+    uniform = evenly(len(candidates), config.budget)
+    evidence = _evidence(config, candidates, item)
+    return _exchange(uniform, evidence, candidates.seconds)
+
+
+def remark(config: Config, candidates: Candidates, item: Item, chosen: Int[np.ndarray, " chosen"]) -> str:
+    """How many evidence frames there are, and how many of them uniform sampling would have missed."""
+    evidence = _evidence(config, candidates, item)
+    exchanged = len(np.setdiff1d(evidence, evenly(len(candidates), config.budget)))
+    return f"{len(evidence)} evidence frames, {exchanged} exchanged"
+
+
+def _evidence(config: Config, candidates: Candidates, item: Item) -> Int[np.ndarray, " n"]:
+    return per_window(candidates, item.evidence, min(config.evidence_frames, config.budget, len(candidates)))
 
 
 def _exchange(
-    uniform: Int[np.ndarray, " n"], evidence: Int[np.ndarray, " k"], index: VideoIndex
+    uniform: Int[np.ndarray, " n"], evidence: Int[np.ndarray, " k"], seconds: Float[np.ndarray, " candidate"]
 ) -> Int[np.ndarray, " n"]:
     """Put each evidence frame in the place of the nearest uniform one; nearest pairs first."""
     missing = np.setdiff1d(evidence, uniform)
     replaceable = np.setdiff1d(uniform, evidence)
-    distance = np.abs(index.seconds[missing][:, None] - index.seconds[replaceable][None, :])
+    distance = np.abs(seconds[missing][:, None] - seconds[replaceable][None, :])
     taken: set[int] = set()
     placed: set[int] = set()
     for flat in np.argsort(distance, axis=None, kind="stable").tolist():
@@ -85,4 +67,4 @@ def _exchange(
         if place not in placed and slot not in taken:
             placed.add(place)
             taken.add(slot)
-    return np.union1d(np.setdiff1d(uniform, replaceable[sorted(taken)]), missing)
+    return np.union1d(np.setdiff1d(uniform, replaceable[sorted(taken)]), missing).astype(np.int64)

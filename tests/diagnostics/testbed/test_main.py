@@ -13,8 +13,8 @@ from diagnostics.testbed.footage import shoot
 from diagnostics.testbed.lessons import INSTRUCTION
 from diagnostics.testbed.measure import held_out
 from diagnostics.video.reading import FrameReader
+from diagnostics.video.sampling import select_frames, uniform_plus_evidence
 from diagnostics.video.sampling.uniform_plus_evidence import Config as Sampling
-from diagnostics.video.sampling.uniform_plus_evidence import select
 from diagnostics.video.selection import Frames
 
 
@@ -64,7 +64,7 @@ def test_the_measured_accuracy_is_that_of_the_real_path(trained):
     right = dict.fromkeys(("RSR", "PR"), 0)
     with FrameReader() as reader:
         for item in items:
-            selection = select(sampling, reader.index(item.video), item)
+            selection = select_frames(uniform_plus_evidence, sampling, reader.index(item.video), item)
             frames = Frames(reader.read(item.video, selection.frame_indices), selection)
             prompt = prepare_inputs(loaded, item, frames, instruction=INSTRUCTION, max_new_tokens=4)
             logits = answer(loaded, prompt.inputs, item, 4).option_logits

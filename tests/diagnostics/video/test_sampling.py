@@ -13,7 +13,7 @@ from diagnostics.data.items import Evidence, Item, Window
 from diagnostics.errors import ConfigError
 from diagnostics.strict import from_mapping
 from diagnostics.video.index import VideoIndex
-from diagnostics.video.sampling import evenly, load_sampler, sampler_names
+from diagnostics.video.sampling import evenly, load_sampler, sampler_names, select_frames
 from diagnostics.video.selection import Selection
 
 
@@ -49,7 +49,8 @@ def item_of(*windows: Window, kind="exact") -> Item:
 
 def sample(name: str, index: VideoIndex, item: Item | None = None, **parameters) -> Selection:
     module = load_sampler(name)
-    return module.select(from_mapping(module.Config, parameters, "sampling"), index, item or item_of())
+    config = from_mapping(module.Config, parameters, "sampling")
+    return select_frames(module, config, index, item or item_of())
 
 
 @st.composite
@@ -63,7 +64,7 @@ def indices_of_videos(draw) -> VideoIndex:
 
 
 def test_registry():
-    assert {"uniform", "fps_then_cap", "uniform_plus_evidence"} <= set(sampler_names())
+    assert {"uniform", "fps_cap", "uniform_plus_evidence"} <= set(sampler_names())
     with pytest.raises(ConfigError, match="uniform"):
         load_sampler("unifrom")
     with pytest.raises(ConfigError):
@@ -72,7 +73,7 @@ def test_registry():
         load_sampler("json.decoder")
 
 
-@pytest.mark.parametrize("name", ["uniform", "fps_then_cap", "uniform_plus_evidence"])
+@pytest.mark.parametrize("name", ["uniform", "fps_cap", "uniform_plus_evidence"])
 def test_configurations_are_strict(name):
     module = load_sampler(name)
     with pytest.raises(ConfigError, match="budgets"):
@@ -121,8 +122,8 @@ def test_fixed_budgets(index, budget, name):
 @settings(deadline=None, max_examples=60)
 @given(indices_of_videos(), st.integers(1, 80), st.sampled_from([0.25, 1.0, 2.0]))
 def test_rate_then_cap(index, budget, fps):
-    frames = sample("fps_then_cap", index, budget=budget, fps=fps).frame_indices
-    everything = sample("fps_then_cap", index, budget=10**6, fps=fps).frame_indices
+    frames = sample("fps_cap", index, budget=budget, candidate_fps=fps).frame_indices
+    everything = sample("fps_cap", index, budget=10**6, candidate_fps=fps).frame_indices
     # The frame on screen at each tick, by a plain loop.
     on_screen, tick = [], 0
     while tick / fps <= index.seconds[-1] + 1e-5:
@@ -138,13 +139,13 @@ def test_rate_then_cap(index, budget, fps):
 
 def test_rate_then_cap_worked_by_hand():
     at_25 = index_of(np.arange(251) / 25)
-    assert sample("fps_then_cap", at_25, budget=64).frame_indices.tolist() == list(range(0, 251, 25))
-    assert sample("fps_then_cap", at_25, budget=3).frame_indices.tolist() == [0, 125, 250]
+    assert sample("fps_cap", at_25, budget=64).frame_indices.tolist() == list(range(0, 251, 25))
+    assert sample("fps_cap", at_25, budget=3).frame_indices.tolist() == [0, 125, 250]
     ntsc = index_of(np.arange(120) * 1001 / 30000)
     # At 1, 2 and 3 s the frames of 0.968, 1.968 and 2.970 s are on screen.
-    assert sample("fps_then_cap", ntsc).frame_indices.tolist() == [0, 29, 59, 89]
+    assert sample("fps_cap", ntsc).frame_indices.tolist() == [0, 29, 59, 89]
     held = index_of([0.0, 0.1, 0.2, 5.2, 5.3])
-    assert sample("fps_then_cap", held).frame_indices.tolist() == [0, 2], "a held frame counts once"
+    assert sample("fps_cap", held).frame_indices.tolist() == [0, 2], "a held frame counts once"
 
 
 def test_times_in_milliseconds_do_not_slip_by_a_frame():
@@ -152,7 +153,7 @@ def test_times_in_milliseconds_do_not_slip_by_a_frame():
     from dataclasses import replace
 
     rounded = replace(index_of(np.round(np.arange(300) / 30 * 1000) / 1000), time_base=Fraction(1, 1000))
-    assert sample("fps_then_cap", rounded).frame_indices.tolist() == list(range(0, 300, 30))
+    assert sample("fps_cap", rounded).frame_indices.tolist() == list(range(0, 300, 30))
 
 
 @settings(deadline=None, max_examples=80)

@@ -1,0 +1,227 @@
+"""How much of multiple-choice accuracy is the form of the question?
+
+LongShOTBench (arXiv 2512.16978), appendix E: the same items as they are; with their options shuffled; without
+options, after which the model maps its own answer to them; with "None of the above" or "All of the above"
+added while the right option stays right. Drops from the standard form are paired by item; answers by
+position and their entropy say whether a letter is favoured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pydantic import NonNegativeInt, PositiveInt, field_validator
+from pydantic.dataclasses import dataclass
+
+from diagnostics.data.items import Item, option_letter
+from diagnostics.experiments.asking import Asking
+from diagnostics.experiments.conditions import Answers, baseline_table, measure_rows, metric_of
+from diagnostics.experiments.context import Context
+from diagnostics.experiments.outcome import Outcome, leave_out, record_rejected, records_of_run
+from diagnostics.experiments.pairs import Measured, Pair, measure_pairs
+from diagnostics.experiments.showing import Library, Shown, Source, nothing
+from diagnostics.report.robustness import robustness_figure
+from diagnostics.report.style import save_figure
+from diagnostics.scoring import statistics
+from diagnostics.store.records import Record
+from diagnostics.store.summary import Metric, Summary
+from diagnostics.strict import STRICT
+from diagnostics.video.selection import Frames
+
+__all__ = ["Config", "conditions", "reordered", "run", "with_added"]
+
+STANDARD: Mapping[str, Any] = {"asked": "standard"}
+_ADDED = {"none_of_the_above": "None of the above", "all_of_the_above": "All of the above"}
+
+
+@dataclass(frozen=True, config=STRICT)
+class Config:
+    """Parameters of the experiment.
+
+    Attributes:
+        shuffles: so many orders of the options, averaged item by item.
+        mapping: the question of the second pass of the open-ended form; names `{question}` and `{answer}`.
+        seed: of the shuffles, and of the statistics.
+    """
+
+    shuffles: PositiveInt = 3
+    mapping: str = "It is {answer}. {question}"
+    seed: NonNegativeInt = 0
+
+    @field_validator("mapping")
+    @classmethod
+    def _names_both(cls, value: str) -> str:
+        if "{question}" not in value or "{answer}" not in value:
+            raise ValueError("mapping names {question} and {answer}")
+        return value
+
+
+def conditions(config: Config) -> list[Mapping[str, Any]]:
+    """The standard form, the shuffles, the open-ended form, and the added options."""
+    shuffled = [{"asked": "shuffled", "seed": config.seed + n} for n in range(config.shuffles)]
+    return [STANDARD, *shuffled, {"asked": "open_ended"}, *({"asked": name} for name in _ADDED)]
+
+
+def reordered(item: Item, seed: int) -> Item:
+    """The item with its options in an order drawn with the seed, and the letter that is right then.
+
+    Never the order they were in, where there is another.
+    """
+    # A string's hash differs between processes, so the id is taken as its bytes.
+    random = np.random.default_rng([seed, *item.id.encode()])
+    order = np.arange(len(item.options))
+    while len(order) > 1 and np.array_equal(order, np.arange(len(order))):
+        order = random.permutation(len(item.options))
+    assert item.answer is not None
+    right = order.tolist().index(item.letters.index(item.answer))
+    options = tuple(item.options[place] for place in order.tolist())
+    return replace(item, options=options, answer=option_letter(right))
+
+
+def with_added(item: Item, text: str) -> Item:
+    """The item with one more option at the end; what was right stays right."""
+    return replace(item, options=(*item.options, text))
+
+
+def run(context: Context, config: Config) -> Outcome:
+    """Ask every item with options in every form, then write summary, tables and figure."""
+    scored = [item for item in context.items if item.options and item.answer is not None]
+    ids = {item.id for item in scored}
+    left_out = {item.id: "no options or no answer" for item in context.items if item.id not in ids}
+    pairs = [Pair(item, condition) for item in scored for condition in conditions(config)]
+    with Asking(context) as asking:
+        measure_pairs(context, pairs, _Forms(asking, config), "Asking in every form", show=_show)
+    return _finish(context, config, pairs, left_out)
+
+
+def _show(pair: Pair, library: Library) -> Shown:
+    item, asked = library.checked(pair.item), pair.condition["asked"]
+    selection = library.select(item)
+    if asked == "shuffled":
+        item = reordered(item, pair.condition["seed"])
+    elif asked in _ADDED:
+        item = with_added(item, _ADDED[asked])
+    return Shown(item, selection)
+
+
+class _Forms:
+    """One question, or two where the model maps its own answer."""
+
+    def __init__(self, asking: Asking, config: Config) -> None:
+        self._asking, self._config = asking, config
+
+    def __call__(self, pair: Pair, source: Source) -> Measured:
+        """The second pass's record, which keeps both replies, where there are two passes."""
+        if pair.condition["asked"] != "open_ended":
+            return self._asking(pair, source)
+        item = source.item
+        open_ended = replace(source, item=replace(item, options=(), answer=None))
+        said = self._asking(pair, open_ended).fields
+        question = self._config.mapping.format(question=item.question, answer=said["raw"])
+        nothing_shown = Frames(source.frames.pixels[:0], nothing(source.frames.selection))
+        mapping = replace(source, item=replace(item, question=question), frames=nothing_shown, form="nothing")
+        mapped = self._asking(pair, mapping).fields
+        kept: dict[str, Any] = {
+            key: said[key] for key in ("grid", "n_units", "tokens_per_unit", "n_visual_tokens") if key in said
+        }
+        return Measured({**mapped, **kept, "raw": f"{said['raw']}\n{mapped['raw']}"})
+
+
+def _finish(context: Context, config: Config, pairs: Sequence[Pair], left_out: Mapping[str, str]) -> Outcome:
+    folder = context.folder
+    record_rejected(context)
+    records = records_of_run(context, pairs)
+    done = [record for record in records if record.error is None]
+    answers = Answers.of(done)
+    forms = form_table(answers, config)
+    positions = position_table(done, config)
+    metrics = {
+        f"accuracy_{row['asked']}": Metric(row["accuracy"], row["ci_low"], row["ci_high"], int(row["n"]))
+        for _, row in forms.iterrows()
+    }
+    summary = Summary.of(context.config.experiment, records, metrics, measure_rows(done))
+    paths = {"summary": folder.write_summary(summary)} | leave_out(context, left_out)
+    items = {item.id: item for item in context.items}
+    for name, table in (
+        ("forms", forms),
+        ("positions", positions),
+        ("measures", summary.table()),
+        ("baselines", baseline_table([items[i] for i in answers.items], answers, [STANDARD])),
+    ):
+        paths[name] = folder.write_table(name, table)[0]
+    if len(answers.items):
+        figure = robustness_figure(forms, positions)
+        paths["figure"] = save_figure(figure, folder.path / "figures" / "mcq_robustness")[0]
+    return Outcome(summary, paths, list(metrics))
+
+
+def _forms(config: Config) -> dict[str, list[Mapping[str, Any]]]:
+    forms: dict[str, list[Mapping[str, Any]]] = {}
+    for condition in conditions(config):
+        forms.setdefault(condition["asked"], []).append(condition)
+    return forms
+
+
+def form_table(answers: Answers, config: Config) -> pd.DataFrame:
+    """One row a form: accuracy, change from the standard form on the same items, entropy of the letters.
+
+    `letter_entropy` is that of the answers, 1 where all letters are as frequent; `key_entropy` that of the
+    right letters, which it is to be compared with.
+    """
+    standard = answers.column(STANDARD)
+    rows = []
+    for form, same in _forms(config).items():
+        correct = np.mean([answers.column(condition) for condition in same], axis=0)
+        accuracy = metric_of(correct, answers.videos)
+        change = statistics.paired_difference(standard, correct, answers.videos, seed=config.seed)
+        records = [answers.record(item, condition) for condition in same for item in answers.items]
+        given = [record for record in records if record is not None]
+        alphabet = sorted(
+            {letter for r in given for letter in (r.answer, r.target, *r.option_logprobs) if letter}
+        )
+        rows.append(
+            {
+                "asked": form,
+                "accuracy": accuracy.mean,
+                "ci_low": accuracy.ci_low,
+                "ci_high": accuracy.ci_high,
+                "change": change.difference,
+                "change_low": change.ci_low,
+                "change_high": change.ci_high,
+                "p": change.p,
+                "letter_entropy": statistics.letter_entropy([r.answer for r in given], alphabet).normalised,
+                "key_entropy": statistics.letter_entropy([r.target for r in given], alphabet).normalised,
+                "none_rate": float(np.mean([r.answer is None for r in given])) if given else float("nan"),
+                "n": accuracy.n,
+            }
+        )
+    table = pd.DataFrame(rows)
+    table["p_holm"] = statistics.holm(table["p"].where(table["asked"] != "standard").tolist()).adjusted
+    return table
+
+
+def position_table(records: Sequence[Record], config: Config) -> pd.DataFrame:
+    """For each form and letter: how often right, how often answered, and accuracy where it was right."""
+    rows = []
+    for form in _forms(config):
+        some = [r for r in records if r.condition["asked"] == form and r.target is not None]
+        for letter in sorted({letter for r in some for letter in (r.answer, r.target) if letter}):
+            right = [r for r in some if r.target == letter]
+            metric = metric_of([float(bool(r.correct)) for r in right], [r.video_id for r in right])
+            rows.append(
+                {
+                    "asked": form,
+                    "letter": letter,
+                    "right": len(right) / len(some),
+                    "answered": sum(r.answer == letter for r in some) / len(some),
+                    "accuracy_where_right": metric.mean,
+                    "ci_low": metric.ci_low,
+                    "ci_high": metric.ci_high,
+                    "n": metric.n,
+                }
+            )
+    return pd.DataFrame(rows)

@@ -1,0 +1,170 @@
+"""Redundancy as a dose: does it hurt to be shown the same thing over and over?
+
+MedHorizon (arXiv 2605.06537), section 4.4, sees that models look at redundant frames and concludes that
+redundancy limits them; nobody has tried. Here length, budget, evidence and clock are held, and a growing
+share of the other temporal units is replaced by near-duplicates of one another; as a control, the same
+units by distinct ones. If redundancy itself does harm, the two part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import numpy as np
+import pandas as pd
+from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic.dataclasses import dataclass
+
+from diagnostics.data.items import Item
+from diagnostics.experiments.asking import Asking
+from diagnostics.experiments.conditions import Answers, baseline_table, measure_rows, metric_of
+from diagnostics.experiments.context import Context
+from diagnostics.experiments.outcome import Outcome, leave_out, record_rejected, records_of_run
+from diagnostics.experiments.pairs import Pair, measure_pairs
+from diagnostics.experiments.showing import Library, Shown
+from diagnostics.report.redundancy import redundancy_figure
+from diagnostics.report.style import save_figure
+from diagnostics.scoring import statistics
+from diagnostics.store.summary import Metric, Summary
+from diagnostics.strict import STRICT
+from diagnostics.video.order import padded
+from diagnostics.video.swap import evidence_units, near, place_units, thinned, without_evidence
+
+__all__ = ["MEASURES", "Config", "conditions", "run"]
+
+MEASURES = ("accuracy", "gold_log_odds", "evidence_log_lift", "unit_similarity")
+_OTHERS = ("near_duplicates", "distinct")
+
+
+@dataclass(frozen=True, config=STRICT)
+class Config:
+    """Parameters of the experiment.
+
+    Attributes:
+        budget: frames.
+        evidence_units: units of evidence, the same under every dose, where the evidence has so many.
+        shares: of the other units, replaced.
+        seed: of which units are replaced by what, and of the statistics.
+    """
+
+    budget: PositiveInt = 64
+    evidence_units: PositiveInt = 2
+    shares: tuple[Annotated[float, Field(ge=0, le=1)], ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
+    seed: NonNegativeInt = 0
+
+
+def conditions(config: Config) -> list[Mapping[str, Any]]:
+    """Every share of units, replaced by near-duplicates and by distinct ones; nothing replaced once."""
+    doses = [share for share in config.shares if share > 0]
+    return [{"replaced": 0.0}, *({"replaced": share, "by": by} for by in _OTHERS for share in doses)]
+
+
+def run(context: Context, config: Config) -> Outcome:
+    """Ask every item with local evidence under every dose, then write summary, tables and figure."""
+    asked: list[Item] = []
+    reasons: dict[str, str] = {}
+    for item in context.items:
+        local = item.evidence is not None and item.evidence.kind != "global" and item.evidence.windows
+        if local:
+            asked.append(item)
+        else:
+            reasons[item.id] = "no local evidence"
+    pairs = [Pair(item, condition) for item in asked for condition in conditions(config)]
+
+    def show(pair: Pair, library: Library) -> Shown:
+        item, unit = library.checked(pair.item), library.frames_per_unit
+        index = library.index(item.video)
+        uniform = without_evidence(padded(library.uniform(item, config.budget), unit), item, index)
+        units = evidence_units(item, index, config.evidence_units, unit)
+        places = near(uniform, units, unit)
+        keep = np.zeros(len(uniform) // unit, dtype=bool)
+        keep[places] = True
+        shown = uniform
+        if pair.condition["replaced"]:
+            alike = pair.condition["by"] == "near_duplicates"
+            shown = thinned(
+                uniform,
+                item,
+                index,
+                pair.condition["replaced"],
+                keep,
+                alike=alike,
+                unit=unit,
+                seed=config.seed,
+            )
+        return Shown(item, place_units(shown, units, places, f"{len(units)} units of evidence"))
+
+    with Asking(context, attention=True) as asking:
+        measure_pairs(context, pairs, asking, "Asking at every dose", show=show)
+    return _finish(context, config, pairs, reasons)
+
+
+def _finish(context: Context, config: Config, pairs: Sequence[Pair], reasons: Mapping[str, str]) -> Outcome:
+    folder = context.folder
+    record_rejected(context)
+    records = records_of_run(context, pairs)
+    done = [record for record in records if record.error is None]
+    answers = Answers.of(done)
+    doses, contrasts = dose_table(answers, config), contrast_table(answers, config)
+    metrics = {
+        f"{row['measure']}_near_duplicates_less_distinct": Metric(
+            row["difference"], row["ci_low"], row["ci_high"], int(row["n"])
+        )
+        for _, row in contrasts[contrasts["replaced"] == max(config.shares)].iterrows()
+    }
+    summary = Summary.of(context.config.experiment, records, metrics, measure_rows(done))
+    paths = {"summary": folder.write_summary(summary)} | leave_out(context, reasons)
+    items = {item.id: item for item in context.items}
+    for name, table in (
+        ("doses", doses),
+        ("contrasts", contrasts),
+        ("measures", summary.table()),
+        ("baselines", baseline_table([items[i] for i in answers.items], answers, conditions(config))),
+    ):
+        paths[name] = folder.write_table(name, table)[0]
+    if len(answers.items):
+        figure = redundancy_figure(doses, contrasts)
+        paths["figure"] = save_figure(figure, folder.path / "figures" / "redundancy_dose")[0]
+    return Outcome(summary, paths, list(metrics))
+
+
+def dose_table(answers: Answers, config: Config) -> pd.DataFrame:
+    """One row a dose and kind of replacement: each measure with its interval."""
+    rows = []
+    for condition in conditions(config):
+        row: dict[str, Any] = {"replaced": condition["replaced"], "by": condition.get("by", "")}
+        for measure in MEASURES:
+            metric = metric_of(answers.column(condition, measure), answers.videos)
+            row |= {measure: metric.mean, f"{measure}_low": metric.ci_low, f"{measure}_high": metric.ci_high}
+            if measure == "accuracy":
+                row["n"] = metric.n
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def contrast_table(answers: Answers, config: Config) -> pd.DataFrame:
+    """Near-duplicates less distinct units at the same dose on the same items: what redundancy itself does."""
+    rows = []
+    for share in config.shares:
+        if not share:
+            continue
+        for measure in MEASURES:
+            distinct, alike = (
+                answers.column({"replaced": share, "by": by}, measure)
+                for by in ("distinct", "near_duplicates")
+            )
+            found = statistics.paired_difference(distinct, alike, answers.videos, seed=config.seed)
+            rows.append(
+                {
+                    "replaced": share,
+                    "measure": measure,
+                    "difference": found.difference,
+                    "ci_low": found.ci_low,
+                    "ci_high": found.ci_high,
+                    "p": found.p,
+                    "n": found.n,
+                    "videos": found.n_clusters,
+                }
+            )
+    return pd.DataFrame(rows)

@@ -1,0 +1,171 @@
+"""Frame sampling: which rule finds the evidence, and does finding it help?
+
+MedHorizon (arXiv 2605.06537), section 4.5 and 8 (RQ4): uniform, differential and hybrid frames at 32 and 64.
+Here every sampler of the toolkit, at the same budgets on the same items: accuracy, recall of the evidence
+(any window hit, all windows hit, evidence frames), coverage of time, and the time spent choosing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from pydantic import NonNegativeInt, PositiveInt, field_validator
+from pydantic.dataclasses import dataclass
+
+from diagnostics.errors import ConfigError
+from diagnostics.experiments.asking import Asking
+from diagnostics.experiments.conditions import Answers, baseline_table, measure_rows, metric_of
+from diagnostics.experiments.context import Context
+from diagnostics.experiments.outcome import Outcome, record_rejected, records_of_run
+from diagnostics.experiments.pairs import Pair, measure_pairs
+from diagnostics.experiments.showing import Library, Shown
+from diagnostics.report.samplers import samplers_figure
+from diagnostics.report.style import save_figure
+from diagnostics.store.summary import Metric, Summary
+from diagnostics.strict import STRICT, from_mapping
+from diagnostics.video.sampling import Sampler, load_sampler
+from diagnostics.video.selection import Selection
+
+__all__ = ["Config", "conditions", "run", "temporal_coverage"]
+
+_RECALL = ("any_window_hit", "all_windows_hit", "windows_hit", "evidence_slots", "temporal_coverage")
+_CHOICE = "choose"
+
+
+@dataclass(frozen=True, config=STRICT)
+class Config:
+    """Parameters of the experiment.
+
+    Attributes:
+        samplers: by label: the `rule` and its parameters but for the budget, as in `conf/sampling`.
+        budgets: frames.
+        reference: the label that the others are compared with.
+        seed: of the statistics.
+    """
+
+    samplers: dict[str, dict[str, Any]] = field(default_factory=lambda: {"uniform": {"rule": "uniform"}})
+    budgets: tuple[PositiveInt, ...] = (32, 64)
+    reference: str = "uniform"
+    seed: NonNegativeInt = 0
+
+    @field_validator("samplers")
+    @classmethod
+    def _with_rules(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        for label, told in value.items():
+            if "rule" not in told or "budget" in told:
+                raise ValueError(f"sampler {label!r} names its rule, and its budget is that of exp.budgets")
+        return value
+
+
+def conditions(config: Config) -> list[Mapping[str, Any]]:
+    """Every sampler at every budget."""
+    return [{"sampler": label, "budget": budget} for budget in config.budgets for label in config.samplers]
+
+
+def run(context: Context, config: Config) -> Outcome:
+    """Ask every item with every sampler's frames, then write summary, tables and figure."""
+    if config.reference not in config.samplers:
+        raise ConfigError(
+            f"exp.reference={config.reference} is none of exp.samplers.",
+            remedy=f"Choose one of {', '.join(config.samplers)}.",
+        )
+    rules = {condition_key(c): _rule(config, c) for c in conditions(config)}
+    pairs = [Pair(item, condition) for item in context.items for condition in conditions(config)]
+
+    def show(pair: Pair, library: Library) -> Shown:
+        item = library.checked(pair.item)
+        sampler, parameters = rules[condition_key(pair.condition)]
+        started = time.perf_counter()
+        selection = library.sample(item, sampler, parameters)
+        spent = time.perf_counter() - started
+        told = {"temporal_coverage": temporal_coverage(selection)}
+        return Shown(item, selection, measures=told, seconds={_CHOICE: spent})
+
+    with Asking(context) as asking:
+        measure_pairs(context, pairs, asking, "Asking with every sampler", show=show)
+    return _finish(context, config, pairs)
+
+
+def condition_key(condition: Mapping[str, Any]) -> tuple[str, int]:
+    """Label and budget."""
+    return condition["sampler"], condition["budget"]
+
+
+def _rule(config: Config, condition: Mapping[str, Any]) -> tuple[Sampler, Any]:
+    label, budget = condition_key(condition)
+    told = dict(config.samplers[label])
+    sampler = load_sampler(told.pop("rule"))
+    return sampler, from_mapping(sampler.Config, {**told, "budget": budget}, f"exp.samplers.{label}")
+
+
+def temporal_coverage(selection: Selection) -> float:
+    """Share of equally long stretches of the video, as many as there are slots, that a slot falls into."""
+    count = len(selection)
+    stretch = np.minimum(selection.true_seconds / selection.source_seconds * count, count - 1).astype(int)
+    return len(np.unique(stretch)) / count
+
+
+def _finish(context: Context, config: Config, pairs: Sequence[Pair]) -> Outcome:
+    folder = context.folder
+    record_rejected(context)
+    records = records_of_run(context, pairs)
+    done = [record for record in records if record.error is None]
+    answers = Answers.of(done)
+    samplers = sampler_table(answers, config)
+    metrics = {
+        f"{measure}_{row['sampler']}_{row['budget']}": Metric(
+            row[measure], row[f"{measure}_low"], row[f"{measure}_high"], int(row["n"])
+        )
+        for _, row in samplers.iterrows()
+        for measure in ("accuracy", "any_window_hit")
+    }
+    summary = Summary.of(context.config.experiment, records, metrics, measure_rows(done))
+    paths = {"summary": folder.write_summary(summary)}
+    differences = [
+        answers.differences(
+            {"sampler": config.reference, "budget": budget},
+            [c for c in conditions(config) if c["budget"] == budget and c["sampler"] != config.reference],
+            measure,
+            seed=config.seed,
+        )
+        for budget in config.budgets
+        for measure in ("accuracy", "any_window_hit")
+    ]
+    for name, table in (
+        ("samplers", samplers),
+        ("differences", pd.concat(differences)),
+        ("measures", summary.table()),
+        ("baselines", baseline_table(context.items, answers, conditions(config))),
+    ):
+        paths[name] = folder.write_table(name, table)[0]
+    if len(answers.items):
+        figure = samplers_figure(samplers)
+        paths["figure"] = save_figure(figure, folder.path / "figures" / "sampling")[0]
+    return Outcome(summary, paths, list(metrics))
+
+
+def sampler_table(answers: Answers, config: Config) -> pd.DataFrame:
+    """One row a sampler and budget: each measure with its interval, and the median time spent choosing.
+
+    The time is that of the item that computed the signals where several items share them: see the maximum.
+    """
+    rows = []
+    for condition in conditions(config):
+        row: dict[str, Any] = dict(condition)
+        for measure in ("accuracy", *_RECALL):
+            metric = metric_of(answers.column(condition, measure), answers.videos)
+            row |= {measure: metric.mean, f"{measure}_low": metric.ci_low, f"{measure}_high": metric.ci_high}
+            if measure == "accuracy":
+                row["n"] = metric.n
+        records = [answers.record(item, condition) for item in answers.items]
+        told = [r.seconds.get(_CHOICE) for r in records if r is not None]
+        spent = [seconds for seconds in told if seconds is not None]
+        row["choose_seconds_median"] = float(np.median(spent)) if spent else float("nan")
+        row["choose_seconds_max"] = max(spent, default=float("nan"))
+        rows.append(row)
+    return pd.DataFrame(rows)

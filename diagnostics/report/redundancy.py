@@ -1,0 +1,64 @@
+"""The figure of the redundancy dose: each outcome against the share of units replaced, by what."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import PercentFormatter
+
+from diagnostics.report.footer import Footer
+from diagnostics.report.style import run_style, styled
+
+__all__ = ["redundancy_figure"]
+
+_PANELS = {
+    "accuracy": ("Accuracy", "share of items"),
+    "gold_log_odds": ("Right option", "log-odds, nats"),
+    "evidence_log_lift": ("Attention on the evidence", "log-lift over an even share"),
+    "unit_similarity": ("Redundancy", "mean cosine of units"),
+}
+
+
+def redundancy_figure(doses: pd.DataFrame, contrasts: pd.DataFrame) -> Figure:
+    """Four panels, a line for near-duplicates and one for distinct units; both start at nothing replaced.
+
+    Args:
+        doses, contrasts: `diagnostics.experiments.redundancy_dose.dose_table` and `contrast_table`.
+    """
+    most = contrasts[contrasts["replaced"] == contrasts["replaced"].max()].set_index("measure")
+    odds = most.loc["gold_log_odds"]
+    caption = (
+        f"{int(doses['n'].max())} items; evidence, budget and clock held. At the largest dose near-"
+        f"duplicates change the right option's log-odds by {odds['difference']:+.2f} ({odds['ci_low']:+.2f} "
+        f"to {odds['ci_high']:+.2f}) against distinct units. Bars: 95% interval, videos resampled."
+    )
+    with styled():
+        footer = Footer(["replaced by near-duplicates", "replaced by distinct units"], caption)
+        figure = footer.figure(panel_inches=3.6)
+        panels = figure.subplots(2, 2, sharex=True)
+        for axes, (measure, (title, label)) in zip(panels.flat, _PANELS.items(), strict=True):
+            for place, by in enumerate(("near_duplicates", "distinct")):
+                rows = doses[doses["by"].isin(["", by])].sort_values("replaced")
+                style = run_style(place)
+                values = rows[measure].to_numpy(dtype=float)
+                interval = rows[[f"{measure}_low", f"{measure}_high"]].to_numpy(dtype=float).T
+                axes.errorbar(
+                    rows["replaced"].to_numpy(dtype=float),
+                    values,
+                    yerr=np.nan_to_num(np.abs(interval - values)),
+                    fmt=f"{style.marker}-",
+                    color=style.color,
+                    markersize=4,
+                    elinewidth=0.9,
+                    capsize=2,
+                    gid=f"{measure}:{by}",
+                )
+            axes.set_title(title)
+            axes.set_ylabel(label)
+        panels[0, 0].yaxis.set_major_formatter(PercentFormatter(1.0))
+        for axes in panels[1]:
+            axes.set_xlabel("other units replaced")
+            axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+        footer.draw(figure)
+    return figure

@@ -1,0 +1,98 @@
+"""The figure of the evidence swap: accuracy and log-odds against dose, and accuracy by place in the input."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from diagnostics.report.footer import Footer
+from diagnostics.report.style import run_style, styled
+
+__all__ = ["swap_figure"]
+
+
+def swap_figure(doses: pd.DataFrame, places: pd.DataFrame, bias: pd.DataFrame) -> Figure:
+    """Three panels: shares of answers, log-odds, and accuracy by tenth of the input.
+
+    Args:
+        doses, places, bias: `diagnostics.experiments.evidence_swap.dose_table` and `place_table`.
+    """
+    told = bias.iloc[0]
+    caption = (
+        f"{int(doses['n'].max())} items; dose 0: the evidence removed. Points: mean; bars: 95% interval, "
+        "videos resampled; dotted: uniform frames as they are. "
+    )
+    if told["n"]:
+        caption += (
+            f"Right: {int(told['n'])} order-free items; range {told['range']:.0f} points of the accuracy on "
+            f"the evidence alone ({told['evidence_alone']:.0%}), Video-LevelGauge {told['composite']:.0f} "
+            f"({told['shape'].replace('_', '-')})."
+        )
+    with styled():
+        footer = Footer(["true evidence", "foil evidence", "answers with the foil's option"], caption)
+        figure = footer.figure(panel_inches=2.4)
+        shares, odds, where = figure.subplots(1, 3)
+        true, foil = doses[doses["arm"] == "evidence"], doses[doses["arm"] == "foil"]
+        _points(shares, true, "accuracy", 0)
+        _points(shares, foil, "accuracy", 1)
+        _points(shares, foil, "foil_answered", 2)
+        _points(odds, true, "gold_log_odds", 0)
+        _points(odds, foil, "gold_log_odds", 1)
+        _points(odds, foil, "foil_log_odds", 2)
+        uniform = doses[doses["arm"] == "uniform"]
+        for axes, measure in ((shares, "accuracy"), (odds, "gold_log_odds")):
+            if len(uniform):
+                axes.axhline(float(uniform[measure].iloc[0]), color="#7a7a7a", linestyle=":", linewidth=1)
+            axes.set_xlabel("units of evidence put in")
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        shares.set_title("Answers")
+        shares.set_ylabel("share of items")
+        odds.set_title("Log-odds of the option")
+        odds.set_ylabel("nats, right option or foil")
+        _places(where, places, float(told["evidence_alone"]))
+        for axes in (shares, where):
+            axes.set_ylim(-0.02, 1.04)
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+        footer.draw(figure)
+    return figure
+
+
+def _points(axes: Axes, rows: pd.DataFrame, measure: str, place: int) -> None:
+    style = run_style(place)
+    values = rows[measure].to_numpy(dtype=float)
+    interval = rows[[f"{measure}_low", f"{measure}_high"]].to_numpy(dtype=float).T
+    axes.errorbar(
+        rows["units"].to_numpy(dtype=float),
+        values,
+        yerr=np.nan_to_num(np.abs(interval - values)),
+        fmt=f"{style.marker}-",
+        color=style.color,
+        markersize=4,
+        elinewidth=0.9,
+        capsize=2,
+        gid=f"{measure}:{place}",
+    )
+
+
+def _places(axes: Axes, places: pd.DataFrame, alone: float) -> None:
+    values = places["accuracy"].to_numpy(dtype=float)
+    interval = places[["ci_low", "ci_high"]].to_numpy(dtype=float).T
+    axes.errorbar(
+        places["tenth"].to_numpy(dtype=float) + 1,
+        values,
+        yerr=np.nan_to_num(np.abs(interval - values)),
+        fmt=f"{run_style(0).marker}-",
+        color=run_style(0).color,
+        markersize=4,
+        elinewidth=0.9,
+        capsize=2,
+        gid="places",
+    )
+    if np.isfinite(alone):
+        axes.axhline(alone, color="#7a7a7a", linestyle=":", linewidth=1)
+    axes.set_title("Where the evidence stands")
+    axes.set_xlabel("tenth of the input")
+    axes.set_xticks(range(1, len(places) + 1))
