@@ -139,7 +139,8 @@ def best_level(
     """The level with the highest mean, with bootstrap probabilities of each being best.
 
     Where two levels are about as good the bootstrap of an argmax is not exact (it treats a tie as a close
-    race); the probabilities are then spread, which is the thing to read.
+    race); the probabilities are then spread, which is the thing to read. With fewer than 40 videos the
+    interval of the level is too short (docs/statistics.md).
 
     Args:
         values, levels, clusters, seed, n_resamples, confidence: as in `monotone_trend`.
