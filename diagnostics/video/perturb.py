@@ -16,7 +16,16 @@ from jaxtyping import Int, UInt8
 
 from diagnostics.video.selection import BLANK, Frames, Selection, Slot
 
-__all__ = ["GREY", "ReadPixels", "blank", "blank_frames", "fill", "permuted", "permuted_frames"]
+__all__ = [
+    "GREY",
+    "ReadPixels",
+    "blank",
+    "blank_frames",
+    "fill",
+    "permuted",
+    "permuted_frames",
+    "reversed_order",
+]
 
 GREY = 128
 """Value of all channels of a blank picture."""
@@ -33,21 +42,33 @@ def blank(selection: Selection) -> Selection:
     return replace(selection, slots=slots, rule=f"{selection.rule}; blank")
 
 
-def permuted(selection: Selection, seed: int, timestamps: Clock = "slot") -> Selection:
+def permuted(selection: Selection, seed: int, timestamps: Clock = "slot", unit: int = 1) -> Selection:
     """The pictures in another order, drawn with `seed`; never the order they were in.
 
     Args:
-        selection: with a single slot it comes back in the only order there is.
+        selection: with a single slot (or unit) it comes back in the only order there is.
         seed: of NumPy's default generator.
         timestamps: `slot` leaves the times where they are, so that the model is told a normal clock;
             `carry` moves each with its picture.
+        unit: pictures that stay together, in their order: those of one temporal unit of the model.
+
+    Raises:
+        ValueError: the slots are no whole number of units.
     """
-    moved = [selection.slots[place] for place in _order(len(selection), seed).tolist()]
-    if timestamps == "slot":
-        clock = [slot.shown_seconds for slot in selection.slots]
-        moved = [replace(slot, shown_seconds=shown) for slot, shown in zip(moved, clock, strict=True)]
-    rule = f"{selection.rule}; permuted(seed={seed}, timestamps={timestamps})"
-    return replace(selection, slots=tuple(moved), rule=rule)
+    order = _by_unit(_order(_units(selection, unit), seed), unit)
+    by = f", unit={unit}" if unit > 1 else ""
+    return _moved(selection, order, timestamps, f"permuted(seed={seed}, timestamps={timestamps}{by})")
+
+
+def reversed_order(selection: Selection, timestamps: Clock = "slot", unit: int = 1) -> Selection:
+    """The pictures backwards; see `permuted` for `timestamps` and `unit`.
+
+    Raises:
+        ValueError: the slots are no whole number of units.
+    """
+    order = _by_unit(np.arange(_units(selection, unit))[::-1], unit)
+    by = f", unit={unit}" if unit > 1 else ""
+    return _moved(selection, order, timestamps, f"reversed(timestamps={timestamps}{by})")
 
 
 def blank_frames(frames: Frames) -> Frames:
@@ -90,6 +111,25 @@ def fill(selection: Selection, read_pixels: ReadPixels, size: tuple[int, int] | 
     shown = np.full((len(selection), *pixels.shape[1:]), GREY, dtype=np.uint8)
     shown[real] = pixels[places]
     return Frames(shown, selection)
+
+
+def _moved(selection: Selection, order: Int[np.ndarray, " slot"], timestamps: Clock, how: str) -> Selection:
+    moved = [selection.slots[place] for place in order.tolist()]
+    if timestamps == "slot":
+        clock = [slot.shown_seconds for slot in selection.slots]
+        moved = [replace(slot, shown_seconds=shown) for slot, shown in zip(moved, clock, strict=True)]
+    return replace(selection, slots=tuple(moved), rule=f"{selection.rule}; {how}")
+
+
+def _units(selection: Selection, unit: int) -> int:
+    if unit < 1 or len(selection) % unit:
+        raise ValueError(f"{len(selection)} slots are no whole number of units of {unit}")
+    return len(selection) // unit
+
+
+def _by_unit(order: Int[np.ndarray, " unit"], unit: int) -> Int[np.ndarray, " slot"]:
+    """The slots of units in that order."""
+    return (order[:, None] * unit + np.arange(unit)).ravel()
 
 
 def _order(count: int, seed: int) -> Int[np.ndarray, " slot"]:
