@@ -122,7 +122,10 @@ def qwen3_checkpoint(
     )
     torch.manual_seed(seed)
     processor = Qwen3VLProcessor(
-        image_processor=Qwen2VLImageProcessor(patch_size=16, temporal_patch_size=2, merge_size=2),
+        # The published checkpoints' mean and deviation, not the class's own: vLLM takes them for videos too.
+        image_processor=Qwen2VLImageProcessor(
+            patch_size=16, temporal_patch_size=2, merge_size=2, image_mean=[0.5] * 3, image_std=[0.5] * 3
+        ),
         tokenizer=tokenizer,
         video_processor=Qwen3VLVideoProcessor(size=QWEN3_PIXELS),
         chat_template=template,

@@ -18,8 +18,9 @@ class ModelConfig:
 
     Attributes:
         name: what the run folder and the tables call it.
-        path: a local folder, a hub id, `tiny` for the random model made on first use, or `testbed` for the
-            bundled trained one.
+        path: a local folder or a hub id; `tiny` for the bundled trained model, `tiny_random` for its
+            architecture with random weights, `tiny/NAME` or `tiny/NAME@DOSE` for a model that differs from it
+            by exact surgery (`diagnostics.testbed.surgery`).
         revision: branch, tag or commit of a hub id; the resolved commit goes into the manifest.
         dtype: `auto` takes the checkpoint's own.
         device: `auto` takes CUDA, then MPS, then the CPU.
@@ -32,7 +33,7 @@ class ModelConfig:
         trained_positions: the largest position the checkpoint was trained on, for the warning on hour-long
             videos; null takes the configuration's own limit.
         local_files_only: never ask the hub.
-        seed: of the weights of `path=tiny`; nothing else depends on it.
+        seed: of the weights of `path=tiny_random`; nothing else depends on it.
     """
 
     name: str

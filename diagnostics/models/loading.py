@@ -167,13 +167,17 @@ def _generate_greedily(model: Any, tokenizer: Any) -> dict[str, Any]:
 
 def _resolve(config: ModelConfig) -> str:
     if config.path == "tiny":
-        from diagnostics.models.tiny import tiny_checkpoint
-
-        return str(tiny_checkpoint(config.seed))
-    if config.path == "testbed":
         from diagnostics.testbed import WEIGHTS
 
         return str(WEIGHTS)
+    if config.path == "tiny_random":
+        from diagnostics.models.tiny import tiny_checkpoint
+
+        return str(tiny_checkpoint(config.seed))
+    if config.path.startswith("tiny/"):
+        from diagnostics.testbed.surgery import named_checkpoint
+
+        return str(named_checkpoint(config.path))
     folder = Path(config.path).expanduser()
     if folder.exists():
         return str(folder)

@@ -1,4 +1,4 @@
-"""The bundled tiny model: a real Qwen3-VL, small and randomly initialised, made on first use.
+"""The tiny model with random weights (`model=tiny_random`): a real Qwen3-VL, made on first use.
 
 It is written to the cache as an ordinary checkpoint (configuration, safetensors, tokenizer, processor,
 chat template) and loaded like any other, so that everything a real checkpoint goes through is gone
@@ -7,15 +7,10 @@ through. Its head dimension of 32 is the smallest that CPU kernels of vLLM accep
 
 from __future__ import annotations
 
-import hashlib
-import json
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     PreTrainedTokenizerFast,
@@ -26,9 +21,9 @@ from transformers import (
     Qwen3VLVideoProcessor,
 )
 
-from diagnostics.cache import cache_folder
+from diagnostics.models.made import made_once
 
-__all__ = ["CHAT_TEMPLATE", "SPECIAL_TOKENS", "tiny_checkpoint", "tiny_tokenizer"]
+__all__ = ["CHAT_TEMPLATE", "SPECIAL_TOKENS", "tiny_checkpoint", "tiny_processor", "tiny_tokenizer"]
 
 SPECIAL_TOKENS = (
     "<|endoftext|>",
@@ -147,30 +142,40 @@ def tiny_config(tokenizer: PreTrainedTokenizerFast) -> Qwen3VLConfig:
     )
 
 
+def tiny_processor(tokenizer: PreTrainedTokenizerFast) -> Qwen3VLProcessor:
+    """The real processor for frames of any size, with the pixel budget of the published checkpoints.
+
+    Pictures have the published mean and deviation, not those of the class: vLLM takes them for videos too.
+    """
+    size: Any = {"shortest_edge": 4_096, "longest_edge": 25_165_824}
+    return Qwen3VLProcessor(
+        image_processor=Qwen2VLImageProcessor(
+            patch_size=16, temporal_patch_size=2, merge_size=2, image_mean=[0.5] * 3, image_std=[0.5] * 3
+        ),
+        tokenizer=tokenizer,
+        video_processor=Qwen3VLVideoProcessor(size=size, cap_pixels_per_frame=False),
+        chat_template=CHAT_TEMPLATE,
+    )
+
+
 def tiny_checkpoint(seed: int = 0) -> Path:
     """The folder of the tiny checkpoint, made if it is not in the cache yet.
 
     Two processes that ask at once make it once; a half-written folder is never seen.
     """
     tokenizer = tiny_tokenizer()
-    config = tiny_config(tokenizer)
-    recipe = {"config": config.to_dict(), "tokenizer": tokenizer.backend_tokenizer.to_str(), "seed": seed}
-    recipe["template"] = CHAT_TEMPLATE
-    digest = hashlib.sha256(json.dumps(recipe, sort_keys=True, default=str).encode()).hexdigest()[:12]
-    root = cache_folder("models")
-    folder = root / f"tiny-{digest}"
-    with FileLock(root / f"tiny-{digest}.lock"):
-        if not folder.exists():
-            staging = Path(tempfile.mkdtemp(prefix=f".tiny-{digest}-", dir=root))
-            try:
-                _write(staging, tokenizer, config, seed)
-                staging.replace(folder)
-            finally:
-                shutil.rmtree(staging, ignore_errors=True)
-    return folder
+    config, processor = tiny_config(tokenizer), tiny_processor(tokenizer)
+    recipe = {
+        "config": config.to_dict(),
+        "tokenizer": tokenizer.backend_tokenizer.to_str(),
+        "seed": seed,
+        "template": CHAT_TEMPLATE,
+        "processors": [processor.image_processor.to_dict(), processor.video_processor.to_dict()],
+    }
+    return made_once("tiny", recipe, lambda folder: _write(folder, processor, config, seed))
 
 
-def _write(folder: Path, tokenizer: PreTrainedTokenizerFast, config: Qwen3VLConfig, seed: int) -> None:
+def _write(folder: Path, processor: Qwen3VLProcessor, config: Qwen3VLConfig, seed: int) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen3VLForConditionalGeneration(config)
@@ -178,11 +183,4 @@ def _write(folder: Path, tokenizer: PreTrainedTokenizerFast, config: Qwen3VLConf
     model.generation_config.eos_token_id = text.eos_token_id
     model.generation_config.pad_token_id = text.pad_token_id
     model.save_pretrained(folder)
-    size: Any = {"shortest_edge": 4_096, "longest_edge": 25_165_824}
-    processor = Qwen3VLProcessor(
-        image_processor=Qwen2VLImageProcessor(patch_size=16, temporal_patch_size=2, merge_size=2),
-        tokenizer=tokenizer,
-        video_processor=Qwen3VLVideoProcessor(size=size, cap_pixels_per_frame=False),
-        chat_template=CHAT_TEMPLATE,
-    )
     processor.save_pretrained(folder)

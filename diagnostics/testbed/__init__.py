@@ -10,4 +10,4 @@ from pathlib import Path
 __all__ = ["WEIGHTS"]
 
 WEIGHTS = Path(__file__).resolve().parent / "weights"
-"""The folder of the trained checkpoint that is shipped: `model=tiny_trained`."""
+"""The folder of the trained checkpoint that is shipped: `model=tiny`."""

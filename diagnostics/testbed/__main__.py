@@ -18,9 +18,8 @@ from diagnostics.testbed.card import write_card
 from diagnostics.testbed.checkpoint import save
 from diagnostics.testbed.curriculum import CURRICULUM, scaled
 from diagnostics.testbed.footage import Footage, shoot
-from diagnostics.testbed.measure import Score, held_out
+from diagnostics.testbed.measure import MEASURED, Score, below_floor, held_out
 from diagnostics.testbed.training import Progress, train
-from diagnostics.video.sampling.uniform_plus_evidence import Config as Sampling
 
 _LOG_EVERY = 50
 
@@ -45,7 +44,6 @@ def main(given: Sequence[str] | None = None) -> None:
         "--test-videos", type=int, default=None, help="test videos; by default the split's own"
     )
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--budget", type=int, default=16, help="frames shown on the test split")
     arguments = parser.parse_args(given)
     torch.set_num_threads(arguments.threads)
     console = Console()
@@ -57,14 +55,19 @@ def main(given: Sequence[str] | None = None) -> None:
         trained = train(training, curriculum, arguments.seed, arguments.out / "training.pt", teller)
         save(arguments.out, trained.model)
         testing = _shoot(bar, Config(split="test", n_videos=arguments.test_videos, seed=arguments.seed))
-        sampling = Sampling(budget=arguments.budget, evidence_frames=max(1, arguments.budget // 2))
-        scores = held_out(trained.model, testing, sampling)
+        task = bar.add_task("measuring", total=len(MEASURED))
+        scores = []
+        for shown in MEASURED:
+            scores += held_out(trained.model, testing, shown)
+            bar.advance(task)
     console.print(_table(scores))
-    write_card(
-        arguments.out, curriculum, training.config, testing.config, sampling, scores, trained.seconds / 60
-    )
+    write_card(arguments.out, curriculum, training.config, testing.config, scores, trained.seconds / 60)
     size = (arguments.out / "model.safetensors").stat().st_size
     console.print(f"{arguments.out}: {size / 1e6:.1f} MB, {trained.seconds / 60:.0f} minutes of training")
+    for score in below_floor(scores):
+        console.print(
+            f"below its floor: {score.task}, {score.budget} {score.frames} frames, {score.share:.1%}"
+        )
 
 
 def _shoot(bar: Bar, config: Config) -> Footage:
@@ -96,9 +99,10 @@ class _Teller:
 
 
 def _table(scores: list[Score]) -> Table:
-    table = Table("task", "form", "accuracy", "n", title="MiniHorizon, test split")
+    table = Table("task", "form", "frames", "accuracy", "n", title="MiniHorizon, test split")
     for score in scores:
-        table.add_row(score.task, score.form, f"{score.share:.1%}", str(score.n))
+        shown = f"{score.budget} {score.frames}"
+        table.add_row(score.task, score.form, shown, f"{score.share:.1%}", str(score.n))
     return table
 
 

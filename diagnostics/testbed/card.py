@@ -12,8 +12,7 @@ import transformers
 
 from diagnostics.data.minihorizon.settings import Config
 from diagnostics.testbed.curriculum import Stage
-from diagnostics.testbed.measure import Score
-from diagnostics.video.sampling.uniform_plus_evidence import Config as Sampling
+from diagnostics.testbed.measure import FLOORS, Score
 
 __all__ = ["write_card"]
 
@@ -23,13 +22,12 @@ def write_card(
     curriculum: Sequence[Stage],
     training: Config,
     testing: Config,
-    sampling: Sampling,
     scores: Sequence[Score],
     minutes: float,
 ) -> None:
     """Write `README.md`, for people, and `scores.json`, for tests, beside the weights."""
     stages = [_stage(stage) for stage in curriculum]
-    results = [f"| {score.task} | {score.form} | {score.share:.1%} | {score.n} |" for score in scores]
+    floors = ", ".join(f"{task} {floor:.0%}" for task, floor in FLOORS.items())
     text = f"""---
 license: mit
 library_name: transformers
@@ -46,28 +44,46 @@ the questions of MiniHorizon's splits.
 Seed {training.seed}, {training.videos} training videos, AdamW in float32, torch {torch.__version__},
 transformers {transformers.__version__}, {minutes:.0f} minutes of steps.
 
-| stage | steps | batch | tasks | units |
-|---|---|---|---|---|
+| stage | steps | batch | tasks | units | evenly spread frames |
+|---|---|---|---|---|---|
 {chr(10).join(stages)}
 
 One lesson in eight of the video stages is a look-up in text alone; two in five of the others have no options.
 
 ## Accuracy
 
-On {testing.videos} videos of the test split (seed {testing.seed}), {sampling.budget} frames, uniform, up to
-{sampling.evidence_frames} of them from the evidence. Chance is 25% with options (RSR: 50%); `open` is the
-first word of the answer.
+On {testing.videos} videos of the test split (seed {testing.seed}), the evidence being among the frames.
+*Enriched* frames are uniform with half of the slots given to the evidence; *uniform* ones are evenly
+spaced over the video, and of the items those count whose every evidence window is hit. Chance is 25% with
+options (RSR: 50%). Without options the first word of the answer counts. In brackets the number of items.
+Floors, with options and on enriched frames: {floors}.
 
-| task | form | accuracy | n |
-|---|---|---|---|
-{chr(10).join(results)}
+{chr(10).join(_table(scores))}
 """
     (folder / "README.md").write_text(text, encoding="utf-8")
-    entries = [{**asdict(score), "share": score.share} for score in scores]
+    entries = [asdict(score) for score in scores]
     (folder / "scores.json").write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
 
 
 def _stage(stage: Stage) -> str:
     tasks = ", ".join(name for name, _ in stage.tasks) or "look-ups"
     units = f"{stage.units[0]} to {stage.units[1]}" if stage.tasks else "none"
-    return f"| {stage.name} | {stage.steps} | {stage.batch} | {tasks} | {units} |"
+    spread = f"{stage.spread:.0%}" if stage.tasks else "none"
+    return f"| {stage.name} | {stage.steps} | {stage.batch} | {tasks} | {units} | {spread} |"
+
+
+def _table(scores: Sequence[Score]) -> list[str]:
+    """A row for each task, a column for each way to ask and to show."""
+    columns = list(dict.fromkeys((score.form, score.budget, score.frames) for score in scores))
+    titles = [
+        f"{'options' if form == 'choice' else 'no options'}, {budget} {frames}"
+        for form, budget, frames in columns
+    ]
+    cells = {
+        (score.task, (score.form, score.budget, score.frames)): f"{score.share:.1%} ({score.n})"
+        for score in scores
+    }
+    rows = [["task", *titles], ["---"] * (len(columns) + 1)]
+    for task in dict.fromkeys(score.task for score in scores):
+        rows.append([task, *(cells[task, column] for column in columns)])
+    return [f"| {' | '.join(row)} |" for row in rows]

@@ -9,22 +9,19 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
     PreTrainedTokenizerFast,
-    Qwen2VLImageProcessor,
     Qwen3VLForConditionalGeneration,
     Qwen3VLProcessor,
-    Qwen3VLVideoProcessor,
 )
 
 from diagnostics.data.minihorizon.inquiry import COUNTS
 from diagnostics.data.minihorizon.plan import LESION_COLOURS, PLACES
 from diagnostics.data.minihorizon.procedure import INSTRUMENTS, LESION_SIZES, PHASES, STEPS
-from diagnostics.models.tiny import CHAT_TEMPLATE, SPECIAL_TOKENS, tiny_config
+from diagnostics.models.tiny import SPECIAL_TOKENS, tiny_config, tiny_processor
 
 __all__ = ["LABELS", "new_model", "processor", "save"]
 
@@ -99,13 +96,7 @@ def _tokenizer() -> PreTrainedTokenizerFast:
 @cache
 def processor() -> Qwen3VLProcessor:
     """The real processor, with the tokenizer and the chat template of the testbed."""
-    size: Any = {"shortest_edge": 4_096, "longest_edge": 25_165_824}
-    return Qwen3VLProcessor(
-        image_processor=Qwen2VLImageProcessor(patch_size=16, temporal_patch_size=2, merge_size=2),
-        tokenizer=_tokenizer(),
-        video_processor=Qwen3VLVideoProcessor(size=size, cap_pixels_per_frame=False),
-        chat_template=CHAT_TEMPLATE,
-    )
+    return tiny_processor(_tokenizer())
 
 
 def new_model(seed: int) -> Qwen3VLForConditionalGeneration:

@@ -30,6 +30,8 @@ class Stage:
         tasks: weights of the tasks of video lessons; empty for look-ups alone.
         units: fewest and most units of a video.
         look_ups: share of lessons that are look-ups, in stages with videos.
+        spread: share of video lessons whose frames are evenly spread, as a uniform sampler takes them.
+            In the others half of the frames or so are of the evidence, and how many would tell the answer.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Stage:
     tasks: tuple[tuple[str, float], ...] = ()
     units: tuple[int, int] = (0, 0)
     look_ups: float = 0.125
+    spread: float = 0.0
 
 
 CURRICULUM: tuple[Stage, ...] = (
@@ -69,20 +72,39 @@ CURRICULUM: tuple[Stage, ...] = (
     ),
     Stage(
         "all",
-        1400,
+        2200,
         32,
         (
             ("Hist", 0.6),
             ("Size", 1.8),
             ("Site", 0.7),
-            ("RSR", 1.4),
+            ("RSR", 1.6),
             ("PR", 1.6),
-            ("IR", 1.0),
+            ("IR", 1.4),
             ("LLS", 1.2),
             ("CPR", 0.8),
             ("LA", 0.8),
         ),
-        (3, 12),
+        (3, 16),
+        spread=0.6,
+    ),
+    Stage(
+        "all, the hard ones more",
+        1400,
+        32,
+        (
+            ("Hist", 0.4),
+            ("Size", 1.6),
+            ("Site", 2.0),
+            ("RSR", 1.6),
+            ("PR", 2.4),
+            ("IR", 1.4),
+            ("LLS", 0.8),
+            ("CPR", 0.6),
+            ("LA", 0.6),
+        ),
+        (3, 16),
+        spread=0.6,
     ),
 )
 
@@ -103,7 +125,10 @@ def draw(stage: Stage, footage: Footage, random: Generator) -> list[list[Lesson]
     tasks = random.choice(names, n_videos, p=weights / weights.sum())
     forms: list[Form] = ["choice", "open"]
     videos = [
-        video_lesson(footage, str(task), forms[int(random.random() < 0.4)], units, random) for task in tasks
+        video_lesson(
+            footage, str(task), forms[int(random.random() < 0.4)], units, random, spread=stage.spread
+        )
+        for task in tasks
     ]
     return [videos, [_look_up(footage, random) for _ in range(stage.batch - n_videos)]]
 

@@ -21,7 +21,16 @@ from diagnostics.data.minihorizon.plan import Interval, transition_frames
 from diagnostics.data.minihorizon.procedure import INSTRUMENTS, PHASES, STEPS, Procedure
 from diagnostics.testbed.footage import Footage
 
-__all__ = ["INSTRUCTION", "PARTS", "Form", "Lesson", "look_up", "video_lesson", "with_options"]
+__all__ = [
+    "INSTRUCTION",
+    "PARTS",
+    "Form",
+    "Lesson",
+    "look_up",
+    "spread_frames",
+    "video_lesson",
+    "with_options",
+]
 
 INSTRUCTION = "Answer with the letter of the correct option only."
 """The line after the options, that of `conf/backend/hf.yaml`."""
@@ -63,11 +72,14 @@ def look_up(footage: Footage, task: str, random: Generator) -> Lesson:
     return Lesson(task, "look_up", with_options(told, options), option_letter(place), _letters(options))
 
 
-def video_lesson(footage: Footage, task: str, form: Form, units: int, random: Generator) -> Lesson:
+def video_lesson(
+    footage: Footage, task: str, form: Form, units: int, random: Generator, *, spread: float = 0.0
+) -> Lesson:
     """A question about frames of one video, two of them a unit.
 
     Args:
         task: a task of MiniHorizon, or a part of one (`PARTS`), of which one alone is shown.
+        spread: how often the frames are evenly spread over the video, instead of half from the evidence.
     """
     if task in PARTS:
         procedure, posed, hidden = _part(footage, task, random)
@@ -78,7 +90,8 @@ def video_lesson(footage: Footage, task: str, form: Form, units: int, random: Ge
             for lesion in procedure.lesions
             if task in _SINGLE and lesion not in shown.lesions
         ]
-    frames = _frames(procedure.n_frames, posed.spans, hidden, 2 * units, random)
+    choose = spread_frames if spread and random.random() < spread else _frames
+    frames = choose(procedure.n_frames, posed.spans, hidden, 2 * units, random)
     seconds = frames / footage.fps
     if task != "PR" and random.random() < 0.5:
         # Real videos are longer than these: the clock must not matter where no time is asked for.
@@ -207,3 +220,38 @@ def _frames(
         pool = np.concatenate([np.arange(start, end) for start, end in spans])
     rest = random.choice(pool, count - len(evidence), replace=len(pool) < count - len(evidence))
     return np.sort(np.concatenate([evidence, rest]))
+
+
+def spread_frames(
+    n_frames: int,
+    spans: tuple[tuple[int, int], ...],
+    hidden: list[tuple[int, int]],
+    count: int,
+    random: Generator,
+) -> np.ndarray:
+    """`count` evenly spread frames, as a uniform sampler takes them.
+
+    Where none falls into a span the nearest is moved there; those that fall on something hidden are
+    moved anywhere else.
+    """
+    step = n_frames / count
+    frames = np.floor(random.uniform(0, step) + step * np.arange(count)).astype(int)
+    free = np.ones(n_frames, dtype=bool)
+    for start, end in (*spans, *hidden):
+        free[start:end] = False
+    shown = np.zeros(n_frames, dtype=bool)
+    for start, end in hidden:
+        shown[start:end] = True
+    for start, end in spans:
+        shown[start:end] = False
+    unwanted = shown[frames]
+    if unwanted.any() and free.any():
+        frames[unwanted] = random.choice(np.flatnonzero(free), int(unwanted.sum()))
+    for start, end in spans:
+        if not ((frames >= start) & (frames < end)).any():
+            movable = np.flatnonzero(free[frames])
+            if not len(movable):
+                movable = np.arange(count)
+            nearest = movable[np.argmin(np.abs(frames[movable] - (start + end) / 2))]
+            frames[nearest] = random.integers(start, end)
+    return np.sort(frames)

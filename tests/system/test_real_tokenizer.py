@@ -21,7 +21,7 @@ from diagnostics.models.config import ModelConfig
 from diagnostics.models.loading import LoadedModel, load_model
 from diagnostics.models.prompting import prepare_inputs
 from diagnostics.video.reading import FrameReader
-from diagnostics.video.sampling import load_sampler
+from diagnostics.video.sampling import select_frames, uniform
 
 from ..checkpoints import qwen3_checkpoint
 from ..resizing import resized
@@ -162,8 +162,7 @@ def _prompt(loaded: LoadedModel, reader: FrameReader, film: Film, budget: int) -
         options=OPTIONS,
         answer="B",
     )
-    sampler = load_sampler("uniform")
-    selection = sampler.select(sampler.Config(budget=budget), reader.index(film.path), item)
+    selection = select_frames(uniform, uniform.Config(budget=budget), reader.index(film.path), item)
     frames = Frames(reader.read(film.path, selection.frame_indices), selection)
     prompt = prepare_inputs(loaded, item, frames, instruction=INSTRUCTION, max_new_tokens=4)
     return prompt, len(selection)

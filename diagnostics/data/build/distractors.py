@@ -2,8 +2,9 @@
 
 What the evidence supports is never offered. A wrong option must not betray the right one by its place
 among the options either: of numbers and ordered labels the options are neighbours, and whether the
-answer is the lowest, second... of them is balanced, so that the middle is no better guess; labels of
-a track are taken from before and after the window in balanced numbers.
+answer is the lowest, second... of them is balanced, so that the middle is no better guess; where it can
+be, no number is offered beyond those that are an answer in the task, since it would never be right;
+labels of a track are taken from before and after the window in balanced numbers.
 """
 
 from __future__ import annotations
@@ -62,6 +63,8 @@ class Balance:
 def add_distractors(candidates: Iterable[Candidate], config: Config, audit: Audit) -> list[Candidate]:
     """Candidates with their wrong options; those whose label space is too small are dropped."""
     balance = Balance()
+    candidates = list(candidates)
+    ranges = _ranges(candidates)
 
     def choose(candidate: Candidate) -> Candidate:
         finding = candidate.finding
@@ -69,7 +72,7 @@ def add_distractors(candidates: Iterable[Candidate], config: Config, audit: Audi
         if finding.fixed:
             chosen: Sequence[str] = [config.shown(label) for label in finding.fixed]
         elif isinstance(finding.space, Numbers):
-            chosen = _numbers(candidate, finding.space, config, balance, random)
+            chosen = _numbers(candidate, finding.space, ranges[candidate.task], config, balance, random)
         elif finding.space.ordered:
             chosen = _neighbours(candidate, finding.space.labels, config, balance, random)
         else:
@@ -141,13 +144,30 @@ def _both_sides(
 # -- numbers and ordered labels
 
 
+def _ranges(candidates: Iterable[Candidate]) -> dict[str, tuple[float, float]]:
+    """The lowest and the highest number that is an answer, by task."""
+    answers: dict[str, list[float]] = {}
+    for candidate in candidates:
+        if isinstance(candidate.finding.space, Numbers):
+            answers.setdefault(candidate.task, []).append(float(candidate.finding.right[0]))
+    return {task: (min(values), max(values)) for task, values in answers.items()}
+
+
 def _numbers(
-    candidate: Candidate, space: Numbers, config: Config, balance: Balance, random: np.random.Generator
+    candidate: Candidate,
+    space: Numbers,
+    answers: tuple[float, float],
+    config: Config,
+    balance: Balance,
+    random: np.random.Generator,
 ) -> list[str]:
     value = float(candidate.finding.right[0])
     below = min(config.options - 1, int(np.floor((value - space.lowest) / space.step + 1e-9)))
-    ladder = [space.shown(value + step * space.step) for step in range(-below, config.options)]
-    return _neighbours(candidate, ladder, config, balance, random)
+    rungs = [value + step * space.step for step in range(-below, config.options)]
+    among = [rung for rung in rungs if answers[0] - 1e-9 <= rung <= answers[1] + 1e-9]
+    if len(among) >= config.options:
+        rungs = among
+    return _neighbours(candidate, [space.shown(rung) for rung in rungs], config, balance, random)
 
 
 def _neighbours(

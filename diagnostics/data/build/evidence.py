@@ -6,7 +6,7 @@
 | IR | the instrument's intervals inside a short window after the phase begins |
 | Site, Hist, Size | the lesion's windows (a proxy: its attribute need not show in all of them) |
 | LLS, LA | the union of all lesions' windows |
-| BPQ, WR, RSR, CPR | the whole video |
+| BPQ, WR, RSR, CPR | the whole video (RSR, CPR: the named steps' rows where `Config.kinds` says so) |
 
 A `Finding` says what the annotations hold, also where that is no good question: two labels in a window,
 a tie, a row in doubt. Judging it is the filter's business.
@@ -21,6 +21,7 @@ import numpy as np
 from diagnostics.data.build.annotations import SAME_TIME, Interval, Procedure, Track
 from diagnostics.data.build.findings import Ask, Finding, clock, stream
 from diagnostics.data.build.lesion_evidence import attributes, largest, lesion_count
+from diagnostics.data.build.reasons import NearBorderError
 from diagnostics.data.build.settings import TASKS, Config
 from diagnostics.data.build.spaces import Spaces
 from diagnostics.data.build.workflow_evidence import counted, examination, first, longest
@@ -81,8 +82,21 @@ def _windows(ask: Ask) -> Iterator[Finding]:
                 before=before,
                 after=after,
                 doubt=doubt,
+                excluded=_near_border(run, start, end, config),
                 names={"start": clock(start), "end": clock(end)},
             )
+
+
+def _near_border(run: Interval, start: float, end: float, config: Config) -> NearBorderError | None:
+    """Why a window inside the run comes too near to an end of it; None where it does not."""
+    inside = start >= run.start - SAME_TIME and end <= run.end + SAME_TIME
+    wanted, left = config.border_share * (run.end - run.start), min(start - run.start, run.end - end)
+    if not inside or left >= wanted - SAME_TIME:  # one that leaves its run is refused for what it shows
+        return None
+    return NearBorderError(
+        f"The window keeps {left:g} s from where {run.label!r} begins or ends, {wanted:g} are wanted.",
+        remedy="Nothing to do; more windows_per_run try more often.",
+    )
 
 
 def _draw_window(run: Interval, config: Config, random: np.random.Generator) -> tuple[float, float]:
@@ -127,6 +141,8 @@ def _onsets(ask: Ask) -> Iterator[Finding]:
         end = start + config.onset_seconds
         found = {k: v for k, v in instruments.within(start, end).items() if k not in config.ignored}
         one = next(iter(found.values())) if len(found) == 1 else []
+        if config.onset_evidence == "whole" and len(found) == 1:
+            one = _whole_runs(instruments, next(iter(found)), one)
         before, after = _neighbours(instruments, start, end)
         doubt = "" if phases.complete else "a row of phases was dropped, so an earlier one may begin it"
         if instruments.lost or instruments.in_doubt(start, end):
@@ -142,5 +158,17 @@ def _onsets(ask: Ask) -> Iterator[Finding]:
             before=before,
             after=after,
             doubt=doubt,
+            order_dependent=sum(run.label == phase for run in phases.runs) > 1,
             names={"phase": config.shown(phase)},
         )
+
+
+def _whole_runs(
+    track: Track, label: str, stretches: Sequence[tuple[float, float]]
+) -> list[tuple[float, float]]:
+    """The runs of a label that these stretches are parts of."""
+    return [
+        (run.start, run.end)
+        for run in track.runs
+        if run.label == label and any(run.overlap(*stretch) > SAME_TIME for stretch in stretches)
+    ]

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Sequence
 from diagnostics.data.build.annotations import SAME_TIME
 from diagnostics.data.build.audit import Audit
 from diagnostics.data.build.candidates import Candidate, shown_value
-from diagnostics.data.build.findings import stream
 from diagnostics.data.build.reasons import (
     AmbiguousSubjectError,
     AnswerMissingError,
@@ -26,7 +25,6 @@ from diagnostics.data.build.reasons import (
     MalformedTextError,
     NoFrameError,
     OptionsNotUniqueError,
-    OverQuotaError,
     PartlyLabelledError,
     SeveralRightOptionsError,
     WindowOutsideVideoError,
@@ -37,7 +35,7 @@ from diagnostics.data.items import option_letter
 from diagnostics.data.validation import resolve_answer, resolve_options
 from diagnostics.errors import ItemError
 
-__all__ = ["check_items", "filter_candidates", "judge", "normal_text", "thin"]
+__all__ = ["check_items", "filter_candidates", "judge", "normal_text"]
 
 
 def judge(
@@ -71,7 +69,7 @@ def filter_candidates(candidates: Iterable[Candidate], config: Config, audit: Au
         _check_window(candidate)
         _check_trust(candidate)
         _check_answer(candidate, config)
-        _check_frames(candidate)
+        _check_frames(candidate, config)
 
     return judge("filter", candidates, check, audit)
 
@@ -96,6 +94,8 @@ def _check_trust(candidate: Candidate) -> None:
         raise AmbiguousSubjectError(
             f"The question is ambiguous: {finding.ambiguous}.", remedy="Nothing to do."
         )
+    if finding.excluded is not None:
+        raise finding.excluded
 
 
 def _check_answer(candidate: Candidate, config: Config) -> None:
@@ -124,53 +124,23 @@ def _check_answer(candidate: Candidate, config: Config) -> None:
         )
 
 
-def _check_frames(candidate: Candidate) -> None:
+_EVERY_WINDOW = ("LLS", "LA", "RSR", "CPR")
+
+
+def _check_frames(candidate: Candidate, config: Config) -> None:
     finding, facts = candidate.finding, candidate.finding.procedure.real
-    if TASKS[candidate.task].kind == "global":
+    if config.kind(candidate.task) == "global":
         return
     if not finding.windows:
         raise AnswerMissingError("There is no evidence window.", remedy="Complete the annotation.")
     frames = [facts.frames(*window) for window in finding.windows]
-    if not any(last > first for first, last in frames):
+    unseen = [window for window, (first, last) in zip(finding.windows, frames, strict=True) if last <= first]
+    # What compares or counts needs a frame of each thing; elsewhere one window is enough.
+    if len(unseen) == len(frames) or (unseen and candidate.task in _EVERY_WINDOW):
         raise NoFrameError(
-            f"No frame of the video lies in the evidence, first {finding.windows[0]} s.",
+            f"No frame of the video lies in the evidence at {unseen[0]} s.",
             remedy="Check the times of the rows.",
         )
-
-
-def thin(candidates: Sequence[Candidate], config: Config, audit: Audit) -> list[Candidate]:
-    """At most `per_procedure` and `per_task` of each family, the answers as even as they allow; with
-    `even_answers` none more often than the rarest.
-
-    Those whose answer has been taken least often go first; of equals, a seeded draw decides.
-    """
-    if config.per_task is None and config.per_procedure is None and not config.even_answers:
-        return judge("quota", candidates, lambda candidate: candidate, audit)
-    kept: set[str] = set()
-    for task in dict.fromkeys(candidate.task for candidate in candidates):
-        pool = [candidate for candidate in candidates if candidate.task == task]
-        rarest = min(Counter(candidate.answer for candidate in pool).values())
-        rank = {c.id: stream(config.seed, "quota", c.id).random() for c in pool}
-        answers: Counter[str] = Counter()
-        procedures: Counter[str] = Counter()
-        while pool and (config.per_task is None or sum(answers.values()) < config.per_task):
-            chosen = min(pool, key=lambda c: (answers[c.answer], rank[c.id]))
-            pool.remove(chosen)
-            name = chosen.finding.procedure.name
-            taken = config.even_answers and answers[chosen.answer] >= rarest
-            if not taken and (config.per_procedure is None or procedures[name] < config.per_procedure):
-                kept.add(chosen.id)
-                answers[chosen.answer] += 1
-                procedures[name] += 1
-
-    def check(candidate: Candidate) -> None:
-        if candidate.id not in kept:
-            raise OverQuotaError(
-                "There are enough of these.",
-                remedy="Raise per_task or per_procedure, or do without even_answers.",
-            )
-
-    return judge("quota", candidates, check, audit)
 
 
 # -- with options

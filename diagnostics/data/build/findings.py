@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from diagnostics.data.build.annotations import Procedure
+from diagnostics.data.build.reasons import Rejection
 from diagnostics.data.build.settings import Config
 from diagnostics.data.build.spaces import Labels, Numbers, Spaces
 
@@ -43,6 +44,8 @@ class Finding:
         doubt: why the annotations cannot be trusted here; empty where they can.
         too_few: what there would have to be more of; empty where there is enough.
         ambiguous: why the question could be about two things; empty where it could not.
+        excluded: why it is none of the questions that are asked, whatever its answer; None where it is.
+        order_dependent: the question names an order of events, so that its answer changes with it.
     """
 
     task: str
@@ -61,6 +64,8 @@ class Finding:
     doubt: str = ""
     too_few: str = ""
     ambiguous: str = ""
+    excluded: Rejection | None = None
+    order_dependent: bool = False
     names: Mapping[str, str] = field(default_factory=dict)
     """What the question's wording names."""
 

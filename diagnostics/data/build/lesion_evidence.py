@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from diagnostics.data.build.annotations import SAME_TIME, Lesion, Procedure
 from diagnostics.data.build.findings import Ask, Finding, ordinal
+from diagnostics.data.build.reasons import NothingToCompareError, SubjectNotAskedError
 from diagnostics.data.build.settings import Config
 from diagnostics.data.build.spaces import Labels, Numbers, Spaces
 
@@ -46,10 +47,21 @@ def attributes(ask: Ask) -> Iterator[Finding]:
             near=_texts(other.attributes.get(attribute) for other in lesions if other is not lesion),
             doubt=_lesion_doubt(procedure),
             ambiguous=f"lesion {together[0]!r} comes into view at the same time" if together else "",
+            excluded=_one_of_several(procedure) if config.lesion_subjects == "only" else None,
+            order_dependent=len(lesions) > 1,
             names={
                 "lesion": "lesion" if len(lesions) == 1 else f"{ordinal(number + 1)} lesion to come into view"
             },
         )
+
+
+def _one_of_several(procedure: Procedure) -> SubjectNotAskedError | None:
+    if len(procedure.lesions) == 1:
+        return None
+    return SubjectNotAskedError(
+        f"The procedure has {len(procedure.lesions)} lesions, and only single ones are asked about.",
+        remedy="Nothing to do, or lesion_subjects=any.",
+    )
 
 
 def _lesion_windows(lesion: Lesion, config: Config) -> tuple[tuple[float, float], ...]:
@@ -91,7 +103,7 @@ def _union(procedure: Procedure) -> tuple[tuple[float, float], ...]:
 
 
 def largest(ask: Ask) -> Iterator[Finding]:
-    """LLS: an attribute of the largest lesion, seen in the union of all lesions."""
+    """LLS: an attribute of the largest of several lesions, seen in the union of all of them."""
     task, procedure, spaces, config = ask.task, ask.procedure, ask.spaces, ask.config
     lesions, attribute = procedure.lesions, config.largest_asks
     if not any("size" in lesion.attributes for lesion in lesions):
@@ -114,6 +126,9 @@ def largest(ask: Ask) -> Iterator[Finding]:
         windows=_union(procedure),
         near=_texts(lesion.attributes.get(attribute) for lesion in lesions),
         doubt=_lesion_doubt(procedure),
+        excluded=None
+        if len(lesions) > 1
+        else NothingToCompareError("The procedure has one lesion.", remedy="Nothing to do."),
         names={"attribute": config.shown(attribute)},
     )
 

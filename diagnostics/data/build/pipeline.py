@@ -20,9 +20,10 @@ from diagnostics.data.build.audit import Audit
 from diagnostics.data.build.candidates import Candidate, generate
 from diagnostics.data.build.distractors import add_distractors
 from diagnostics.data.build.evidence import retrieve
-from diagnostics.data.build.filters import check_items, filter_candidates, thin
+from diagnostics.data.build.filters import check_items, filter_candidates
 from diagnostics.data.build.letters import shuffle
 from diagnostics.data.build.normalise import Probe, facts_of, normalise
+from diagnostics.data.build.quotas import thin
 from diagnostics.data.build.review import Verdicts, apply_review, read_review, write_review
 from diagnostics.data.build.rewriting import Endpoint, rewrite
 from diagnostics.data.build.rows import Annotations, judge_rows, read_annotations
@@ -153,7 +154,7 @@ def build(
     accepted = apply_review(candidates, verdicts, config, audit)
     finished = shuffle(accepted, config.seed, audit)
     base = _common_root(files, home, annotations.procedures)
-    items = [to_item(candidate, base) for candidate in finished]
+    items = [to_item(candidate, base, config) for candidate in finished]
     with publish(folder / FILES["questions"]) as temporary:
         write_records(temporary, items, base)
     with publish(folder / FILES["audit"]) as temporary:
@@ -178,15 +179,16 @@ def build_in_memory(
     config, audit = config or Config(), Audit()
     annotations = judge_rows(object_rows(whole, "annotations"), root, audit)
     finished = shuffle(make_questions(annotations, probe, config, audit), config.seed, audit)
-    return [to_item(candidate, root) for candidate in finished], audit
+    return [to_item(candidate, root, config) for candidate in finished], audit
 
 
-def to_item(candidate: Candidate, root: Path) -> Item:
+def to_item(candidate: Candidate, root: Path, config: Config) -> Item:
     """The finished question as an item of the project, its evidence in seconds and frames.
 
     Args:
         candidate: with shuffled options.
         root: a folder above its video.
+        config: says what kind of evidence the windows are.
     """
     finding, rule = candidate.finding, TASKS[candidate.task]
     procedure, facts = finding.procedure, finding.procedure.real
@@ -195,7 +197,7 @@ def to_item(candidate: Candidate, root: Path) -> Item:
         first, last = facts.frames(start, end)
         if last > first:  # a stretch between two frames shows nothing
             windows.append(Window(round(start, 6), round(end, 6), first, last))
-    evidence = Evidence((), "global") if rule.kind == "global" else Evidence(tuple(windows), rule.kind)
+    kind = config.kind(candidate.task)
     metadata: dict[str, Any] = {
         "source": procedure.source,
         "procedure": procedure.name,
@@ -215,8 +217,8 @@ def to_item(candidate: Candidate, root: Path) -> Item:
         answer=option_letter(candidate.options.index(candidate.answer)),
         task=candidate.task,
         task_family=rule.family,
-        evidence=evidence,
-        flags=frozenset({rule.flag}),
+        evidence=Evidence(() if kind == "global" else tuple(windows), kind),
+        flags=frozenset({"order_dependent" if finding.order_dependent else rule.flag}),
         metadata=metadata,
     )
 

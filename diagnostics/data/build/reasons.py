@@ -20,7 +20,9 @@ __all__ = [
     "LabelSpaceTooSmallError",
     "LengthMismatchError",
     "MalformedTextError",
+    "NearBorderError",
     "NoFrameError",
+    "NothingToCompareError",
     "OptionsNotUniqueError",
     "OverQuotaError",
     "OverlappingRowsError",
@@ -32,6 +34,7 @@ __all__ = [
     "RewriteRefusedError",
     "SeveralRightOptionsError",
     "StaleReviewError",
+    "SubjectNotAskedError",
     "UnknownLabelError",
     "WindowOutsideVideoError",
 ]
@@ -89,6 +92,18 @@ class PartlyLabelledError(Rejection):
     """The answer's label covers too little of the window."""
 
 
+class NearBorderError(Rejection):
+    """The window comes nearer to where its label begins or ends than the configuration allows."""
+
+
+class NothingToCompareError(Rejection):
+    """The question compares several things, and there is only one: the largest of one lesion."""
+
+
+class SubjectNotAskedError(Rejection):
+    """The configuration asks about other subjects than this one."""
+
+
 class AnswerMissingError(Rejection):
     """The annotations give no answer."""
 
@@ -102,7 +117,7 @@ class NoFrameError(Rejection):
 
 
 class OverQuotaError(Rejection):
-    """Enough questions of this task, or of this task on this procedure, were kept already."""
+    """Enough questions of this task, of this task on this procedure, or on this procedure are kept."""
 
 
 class LabelSpaceTooSmallError(Rejection):

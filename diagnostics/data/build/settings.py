@@ -2,7 +2,8 @@
 
 Families, their evidence and what the audit counts them as: MedHorizon (arXiv 2605.06537), Table 5 and
 section 6.4. The paper gives abbreviations and rules, not wordings: the questions' texts are ours, and
-`Config.wording` replaces them.
+`Config.wording` replaces them. What the annotations of a family are worth as evidence is the paper's
+judgement of its own sources, and `Config.kinds` replaces it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pydantic.dataclasses import dataclass
 
 from diagnostics.strict import STRICT, near_match
 
-__all__ = ["TASKS", "Config", "TaskRule"]
+__all__ = ["TASKS", "Config", "Kind", "TaskRule"]
 
 Kind = Literal["exact", "proxy", "global"]
 
@@ -31,8 +32,9 @@ class TaskRule:
         title: what the abbreviation stands for, as we read it.
         family: the coarser group.
         track: the annotation it needs.
-        kind: of its evidence.
-        flag: one of `diagnostics.data.items.FLAGS`.
+        kinds: of evidence that its annotations can be; the first is the paper's.
+        flag: one of `diagnostics.data.items.FLAGS`; a question that names an order is `order_dependent`
+            whatever its family's flag is (`Finding.order_dependent`).
         wording: the question, with the names in braces that `names` lists.
         names: what a wording may name.
     """
@@ -40,7 +42,7 @@ class TaskRule:
     title: str
     family: str
     track: str
-    kind: Kind
+    kinds: tuple[Kind, ...]
     flag: str
     wording: str
     names: tuple[str, ...] = ()
@@ -48,12 +50,18 @@ class TaskRule:
 
 _WINDOW = ("start", "end")
 
+_NAMED: tuple[Kind, ...] = ("exact", "proxy")
+_LESION: tuple[Kind, ...] = ("proxy", "exact")
+_LESIONS: tuple[Kind, ...] = ("proxy", "exact", "global")
+_WHOLE: tuple[Kind, ...] = ("global",)
+_STEPS: tuple[Kind, ...] = ("global", "exact", "proxy")
+
 TASKS: Mapping[str, TaskRule] = {
     "PR": TaskRule(
         "phase recognition",
         "temporal localisation",
         "phases",
-        "exact",
+        _NAMED,
         "time_addressed",
         "Which phase is under way between {start} and {end}?",
         _WINDOW,
@@ -62,7 +70,7 @@ TASKS: Mapping[str, TaskRule] = {
         "step detection",
         "temporal localisation",
         "steps",
-        "exact",
+        _NAMED,
         "time_addressed",
         "Which step is carried out between {start} and {end}?",
         _WINDOW,
@@ -71,7 +79,7 @@ TASKS: Mapping[str, TaskRule] = {
         "region localisation",
         "temporal localisation",
         "regions",
-        "exact",
+        _NAMED,
         "time_addressed",
         "Which anatomical region is seen between {start} and {end}?",
         _WINDOW,
@@ -80,7 +88,7 @@ TASKS: Mapping[str, TaskRule] = {
         "instrument recognition",
         "fine-grained recognition",
         "instruments",
-        "exact",
+        _NAMED,
         "order_free",
         "Which instrument is in use when the phase {phase} first begins?",
         ("phase",),
@@ -89,7 +97,7 @@ TASKS: Mapping[str, TaskRule] = {
         "lesion site",
         "fine-grained recognition",
         "lesions",
-        "proxy",
+        _LESION,
         "order_free",
         "Where is the {lesion}?",
         ("lesion",),
@@ -98,7 +106,7 @@ TASKS: Mapping[str, TaskRule] = {
         "lesion histology",
         "fine-grained recognition",
         "lesions",
-        "proxy",
+        _LESION,
         "order_free",
         "What is the histology of the {lesion}?",
         ("lesion",),
@@ -107,7 +115,7 @@ TASKS: Mapping[str, TaskRule] = {
         "lesion size",
         "fine-grained recognition",
         "lesions",
-        "proxy",
+        _LESION,
         "order_free",
         "How large is the {lesion}?",
         ("lesion",),
@@ -116,7 +124,7 @@ TASKS: Mapping[str, TaskRule] = {
         "largest lesion",
         "aggregation",
         "lesions",
-        "proxy",
+        _LESIONS,
         "order_free",
         "What is the {attribute} of the largest lesion?",
         ("attribute",),
@@ -125,7 +133,7 @@ TASKS: Mapping[str, TaskRule] = {
         "lesions in all",
         "aggregation",
         "lesions",
-        "proxy",
+        _LESIONS,
         "order_free",
         "How many lesions are seen in the whole examination?",
     ),
@@ -133,7 +141,7 @@ TASKS: Mapping[str, TaskRule] = {
         "examination quality",
         "aggregation",
         "labels",
-        "global",
+        _WHOLE,
         "order_free",
         "How is the {label} of the whole examination rated?",
         ("label",),
@@ -142,7 +150,7 @@ TASKS: Mapping[str, TaskRule] = {
         "workflow reasoning",
         "workflow",
         "phases",
-        "global",
+        _WHOLE,
         "order_free",
         "Which of these phases takes the longest in total?",
     ),
@@ -150,7 +158,7 @@ TASKS: Mapping[str, TaskRule] = {
         "relative step ranking",
         "workflow",
         "steps",
-        "global",
+        _STEPS,
         "order_dependent",
         "Which of these steps is carried out first: {steps}?",
         ("steps",),
@@ -159,11 +167,17 @@ TASKS: Mapping[str, TaskRule] = {
         "counting over the procedure",
         "workflow",
         "steps",
-        "global",
+        _STEPS,
         "order_free",
         "How many separate times is the step {step} carried out?",
         ("step",),
     ),
+}
+
+
+_NO_WINDOWS = {
+    "WR": ": the total of a phase is known only from all phases, which is the whole video",
+    "BPQ": ": a label of the examination has no windows",
 }
 
 
@@ -186,8 +200,18 @@ class Config:
         seed: of windows, draws, wrong options and letters.
         window_seconds, grid_seconds: PR, SD, RL ask about windows of this length that begin on this grid.
         windows_per_run: of those, for each uninterrupted run of a label.
+        border_share: such a window keeps this share of the run's length away from both ends of the run:
+            annotated borders are where labels are least sure, and where one picture turns into another.
         min_coverage: share of such a window that the answer's label must cover.
         onset_seconds: IR looks at this much after a phase begins.
+        onset_evidence: evidence of IR: the instrument's rows as far as they lie in `onset_seconds`
+            (`inside`), or the whole stretch of use that they belong to (`whole`).
+        kinds: what the annotations of a family are worth, instead of the paper's judgement
+            (`TaskRule.kinds`): `exact` where annotators marked what the question asks about. For RSR and
+            CPR any kind but `global` makes windows of the named steps' rows: of RSR the first time of each
+            step, of CPR every time of the one.
+        lesion_subjects: Site, Hist and Size ask about `any` lesion, of several by the order in which they
+            come into view, or about the `only` one of a procedure.
         lesion_windows: evidence of Site, Hist, Size: `all` windows of the lesion, the `first`, the `longest`.
         largest_asks: LLS asks for this attribute of the largest lesion.
         draws: WR, RSR and CPR are tried this often on each procedure (MedHorizon has two).
@@ -198,8 +222,9 @@ class Config:
         aliases: what to write for a label.
         wording: questions by family, instead of those of `TASKS`.
         per_task, per_procedure: at most so many questions of a task in all, and on one procedure.
-        even_answers: thin each task until no answer is more frequent than its rarest one, so that how often
-            a label or a count occurs says nothing about the answer.
+        tasks_per_procedure: at most so many tasks on one procedure; they take turns.
+        even_answers: thin each task, or each of those named, until no answer is more frequent than its
+            rarest one, so that how often a label or a count occurs says nothing about the answer.
         tolerance_seconds: by how much real and annotated length, and a row and the video's end, may differ.
         max_characters: of a question or an option.
     """
@@ -210,8 +235,12 @@ class Config:
     window_seconds: Positive = 10.0
     grid_seconds: Positive = 1.0
     windows_per_run: Count = 1
+    border_share: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
     min_coverage: Annotated[float, Field(gt=0, le=1)] = 1.0
     onset_seconds: Positive = 10.0
+    onset_evidence: Literal["inside", "whole"] = "inside"
+    kinds: dict[str, Kind] = field(default_factory=dict)
+    lesion_subjects: Literal["any", "only"] = "any"
     lesion_windows: Literal["all", "first", "longest"] = "all"
     largest_asks: str = "site"
     draws: Count = 2
@@ -224,16 +253,29 @@ class Config:
     wording: dict[str, str] = field(default_factory=dict)
     per_task: Count | None = None
     per_procedure: Count | None = None
-    even_answers: bool = False
+    tasks_per_procedure: Count | None = None
+    even_answers: bool | Names = False
     tolerance_seconds: Annotated[float, Field(ge=0)] = 1.0
     max_characters: Count = 500
 
-    @field_validator("tasks")
+    @field_validator("tasks", "even_answers")
     @classmethod
-    def _known_tasks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for task in value:
+    def _known_tasks(cls, value: bool | tuple[str, ...]) -> bool | tuple[str, ...]:
+        for task in () if isinstance(value, bool) else value:
             if task not in TASKS:
                 raise ValueError(f"there is no task {task!r}. {near_match(task, list(TASKS))}")
+        return value
+
+    @field_validator("kinds")
+    @classmethod
+    def _possible_kinds(cls, value: dict[str, Kind]) -> dict[str, Kind]:
+        for task, kind in value.items():
+            if task not in TASKS:
+                raise ValueError(f"kind of {task!r}: {near_match(task, list(TASKS))}")
+            able = TASKS[task].kinds
+            if kind not in able:
+                why = _NO_WINDOWS.get(task, "") if able == _WHOLE else ""
+                raise ValueError(f"{task} cannot be {kind}, only {' or '.join(able)}{why}")
         return value
 
     @model_validator(mode="after")
@@ -251,6 +293,14 @@ class Config:
             if lost:
                 raise ValueError(f"wording of {task} must name {{{lost[0]}}}")
         return self
+
+    def kind(self, task: str) -> Kind:
+        """Of the evidence of `task`."""
+        return self.kinds.get(task, TASKS[task].kinds[0])
+
+    def evens(self, task: str) -> bool:
+        """Whether the answers of `task` are thinned until they are even."""
+        return self.even_answers if isinstance(self.even_answers, bool) else task in self.even_answers
 
     def question(self, task: str, **names: str) -> str:
         """The question of `task` with its names filled in."""

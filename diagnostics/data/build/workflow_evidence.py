@@ -1,8 +1,9 @@
-"""Families whose evidence is the whole video: BPQ, WR, RSR, CPR."""
+"""Families whose evidence is the whole video: BPQ, WR, RSR, CPR; of RSR and CPR, where the configuration
+says so, the rows of the steps that the question names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from diagnostics.data.build.annotations import SAME_TIME, Track
 from diagnostics.data.build.findings import Ask, Finding, stream
@@ -94,9 +95,19 @@ def first(ask: Ask) -> Iterator[Finding]:
             right=tuple(label for label in named if onset[label] <= earliest + SAME_TIME),
             space=spaces.of(procedure.source, "steps"),
             fixed=tuple(named[1:]),
+            windows=_first_runs(track, named) if config.kind(task) != "global" else (),
             doubt=_track_doubt(track, "steps"),
             names={"steps": f"{', '.join(listed[:-1])} or {listed[-1]}"},
         )
+
+
+def _first_runs(track: Track, labels: Sequence[str]) -> tuple[tuple[float, float], ...]:
+    """The first run of each label, in order of time: earlier than all others, whichever label is first."""
+    runs: dict[str, tuple[float, float]] = {}
+    for run in track.runs:
+        if run.label in labels:
+            runs.setdefault(run.label, (run.start, run.end))
+    return tuple(sorted(runs.values()))
 
 
 def _too_few(ask: Ask, told: str) -> Finding:
@@ -113,11 +124,13 @@ def counted(ask: Ask) -> Iterator[Finding]:
     random = stream(config.seed, procedure.name, task)
     for place in sorted(random.permutation(len(labels))[: config.draws]):
         label = labels[place]
+        runs = [(run.start, run.end) for run in track.runs if run.label == label]
         yield Finding(
             task,
             procedure,
             subject={"step": label},
-            right=(float(sum(run.label == label for run in track.runs)),),
+            right=(float(len(runs)),),
+            windows=tuple(runs) if config.kind(task) != "global" else (),
             space=Numbers(1.0, lowest=1.0),
             doubt=_track_doubt(track, "steps"),
             names={"step": config.shown(label)},

@@ -1,7 +1,8 @@
-"""MiniHorizon: synthetic full procedures with known evidence, as real H.264 files. `data=minihorizon`.
+"""MiniHorizon: simulated procedures with known evidence, as real H.264 files. `data=minihorizon`.
 
-Homogeneous tissue drifts by for minutes, its hue changing with the phase; one lesion appears for less
-than two percent of the time; four-way questions ask what it looked like and when it was. First version.
+Homogeneous tissue drifts by for minutes or hours, its hue changing with the phase; instruments, steps
+and lesions come and go. Their annotation tracks go through the pipeline of `diagnostics.data.build`,
+and its questions are the data set.
 """
 
 from __future__ import annotations

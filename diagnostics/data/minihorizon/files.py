@@ -13,12 +13,11 @@ import av
 from filelock import FileLock
 
 from diagnostics.cache import cache_folder
+from diagnostics.data.build.pipeline import FILES
 from diagnostics.data.items import Item
 from diagnostics.data.jsonl import write_records
-from diagnostics.data.minihorizon.inquiry import ask
-from diagnostics.data.minihorizon.plan import Plan, make_plans
 from diagnostics.data.minihorizon.procedure import Procedure, make_procedures
-from diagnostics.data.minihorizon.questions import make_items, video_name
+from diagnostics.data.minihorizon.questions import ask
 from diagnostics.data.minihorizon.render import Scene
 from diagnostics.data.minihorizon.settings import GENERATOR_VERSION, Config
 from diagnostics.data.minihorizon.tracks import as_tracks
@@ -30,7 +29,7 @@ TRUTH = "truth.jsonl"
 """The items in the format of `data=jsonl`, beside the videos."""
 
 TRACKS = "tracks.json"
-"""A split's annotation tracks, in the format of `diagnostics.data.build`."""
+"""The annotation tracks, in the format of `diagnostics.data.build`."""
 
 _CONTENT = "content.json"
 _log = logging.getLogger(__name__)
@@ -62,13 +61,10 @@ def ensure_files(config: Config) -> Path:
     return folder
 
 
-def content(config: Config, root: Path) -> tuple[Sequence[Plan | Procedure], list[Item]]:
+def content(config: Config, root: Path) -> tuple[Sequence[Procedure], list[Item]]:
     """What happens in each video, and the questions on all of them, their videos below `root`."""
-    if config.split is None:
-        plans = make_plans(config)
-        return plans, make_items(config, plans, root)
     procedures = make_procedures(config)
-    return procedures, ask(config, procedures, root)
+    return procedures, ask(config, procedures, root)[0]
 
 
 def _is_complete(folder: Path) -> bool:
@@ -86,14 +82,16 @@ def _write(config: Config, folder: Path) -> None:
         if leftover.exists():
             shutil.rmtree(leftover)
     partial.mkdir()
-    plans, items = content(config, partial)
-    for plan in plans:
-        _log.info("writing %s (%d of %d)", folder / video_name(plan), plan.index + 1, len(plans))
-        write_video(config.of_video(plan.index), plan, partial / video_name(plan))
+    procedures = make_procedures(config)
+    items, audit = ask(config, procedures, partial)
+    for procedure in procedures:
+        _log.info("writing %s (%d of %d)", folder / procedure.video, procedure.index + 1, len(procedures))
+        write_video(config.of_video(procedure.index), procedure, partial / procedure.video)
     write_records(partial / TRUTH, items, partial)
-    if config.split is not None:
-        tracks = as_tracks(config, make_procedures(config))
-        (partial / TRACKS).write_text(json.dumps(tracks, indent=1), encoding="utf-8")
+    tracks = as_tracks(config, procedures)
+    (partial / TRACKS).write_text(json.dumps(tracks, indent=1), encoding="utf-8")
+    audit.write(partial / FILES["audit"])
+    audit.funnel().to_csv(partial / FILES["funnel"], index=False, lineterminator="\n")
     written = {
         "generator": GENERATOR_VERSION,
         "config": {**asdict(config), "cache": None},
@@ -103,13 +101,13 @@ def _write(config: Config, folder: Path) -> None:
     partial.rename(folder)
 
 
-def write_video(config: Config, plan: Plan | Procedure, path: Path) -> None:
+def write_video(config: Config, procedure: Procedure, path: Path) -> None:
     """Render one procedure into an mp4 file: H.264, 4:2:0, a keyframe every three seconds.
 
     One encoder thread and no macroblock tree, so that the same pictures give the same bytes: with the
     tree, libx264 gave four different files in four encodings; without it, one in 25.
     """
-    scene = Scene(config, plan)
+    scene = Scene(config, procedure)
     with av.open(str(path), "w", options={"movflags": "+faststart"}) as container:
         stream = container.add_stream("libx264", rate=config.rate)
         stream.width, stream.height, stream.pix_fmt = config.width, config.height, "yuv420p"

@@ -98,10 +98,10 @@ class Procedure:
         instruments: one from the onset of each phase on.
         steps: in order of time; they and the lesions never overlap. One of them may come several times.
         lesions: in order of time; no two of one colour, size or place.
-        counted: whether the number of lesions is to be asked for.
-        repeated: the step whose number of times is to be asked for.
-        asked_phase: what the question about a time window is about, an index into `phases`.
-        asked_onset: the phase whose instrument is asked for, an index too.
+        counted: whether a lesson may ask for the number of lesions.
+        repeated: the step that may come several times, whose number a lesson asks for.
+        asked_phase: what a lesson about a time window is about, an index into `phases`.
+        asked_onset: the phase whose instrument a lesson asks for, an index too.
     """
 
     index: int
@@ -115,6 +115,11 @@ class Procedure:
     repeated: str
     asked_phase: int
     asked_onset: int
+
+    @property
+    def video(self) -> str:
+        """The video's file name, which is also its path below the root."""
+        return f"{self.name}.mp4"
 
     @property
     def phase_names(self) -> tuple[str, ...]:

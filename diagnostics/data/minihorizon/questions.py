@@ -1,150 +1,128 @@
-"""From plans to items: four-way questions about the lesion, their evidence exact by construction."""
+"""MiniHorizon's questions: its annotation tracks through the pipeline of `diagnostics.data.build`.
+
+What is asked, how it is worded and what its evidence is worth are settings of that pipeline. Lessons of
+the tiny model (`inquiry`) take their texts from the same settings.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
-from diagnostics.data.items import Evidence, Item, Window, option_letter
-from diagnostics.data.minihorizon.plan import (
-    LESION_COLOURS,
-    PLACES,
-    QUARTERS,
-    SIZES,
-    TISSUE_HUES,
-    Lesion,
-    Plan,
-    deal,
-    stream,
-)
-from diagnostics.data.minihorizon.procedure import Procedure
+import numpy as np
+
+from diagnostics.data.build.annotations import VideoFacts
+from diagnostics.data.build.audit import Audit
+from diagnostics.data.build.pipeline import build_in_memory
+from diagnostics.data.build.settings import Config as BuildConfig
+from diagnostics.data.items import Item
+from diagnostics.data.minihorizon.procedure import STEPS, Procedure
 from diagnostics.data.minihorizon.settings import Config
+from diagnostics.data.minihorizon.tracks import as_tracks
 
-__all__ = ["KINDS", "Kind", "make_items", "video_name"]
+__all__ = ["TASKS", "ask", "build_config", "question"]
 
-_N_OPTIONS = 4
-_LETTERS, _DISTRACTORS = 11, 12
+TASKS = ("Hist", "Size", "Site", "RSR", "PR", "IR", "LLS", "CPR", "LA")
+"""In the order in which a small model learns them."""
 
+_OF_SEVERAL = ("LLS", "LA")
+"""Asked only where procedures differ in their number of lesions."""
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of question: its wording, its label space, and where the truth stands."""
+_WORDS = BuildConfig(wording={"Hist": "What colour is the {lesion}?"}, aliases={"histology": "colour"})
+"""A lesion's colour stands for its histology (`tracks`)."""
 
-    question: str
-    labels: tuple[str, ...]
-    truth: Callable[[Lesion], str]
-    family: str
-    flags: frozenset[str]
-
-
-_ATTRIBUTE = frozenset({"order_free"})
-
-KINDS: Mapping[str, Kind] = MappingProxyType(
+_NAMES: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
-        "lesion_colour": Kind(
-            "A lesion appears once in this procedure. What colour is it?",
-            tuple(LESION_COLOURS),
-            lambda lesion: lesion.colour,
-            "attribute",
-            _ATTRIBUTE,
-        ),
-        "lesion_place": Kind(
-            "A lesion appears once in this procedure. In which part of the picture is it?",
-            tuple(PLACES),
-            lambda lesion: lesion.place,
-            "attribute",
-            _ATTRIBUTE,
-        ),
-        "lesion_size": Kind(
-            "A lesion appears once in this procedure. How wide is it, compared with the picture?",
-            tuple(SIZES),
-            lambda lesion: lesion.size,
-            "attribute",
-            _ATTRIBUTE,
-        ),
-        "lesion_phase": Kind(
-            "A lesion appears once in this procedure. What colour is the tissue around it?",
-            tuple(TISSUE_HUES),
-            lambda lesion: lesion.hue,
-            "context",
-            _ATTRIBUTE,
-        ),
-        "lesion_quarter": Kind(
-            "A lesion appears once in this procedure. In which quarter of the video is it seen?",
-            QUARTERS,
-            lambda lesion: lesion.quarter,
-            "temporal",
-            frozenset({"order_dependent"}),
-        ),
+        **{task: {"lesion": "lesion"} for task in ("Hist", "Size", "Site")},
+        "LLS": {"attribute": _WORDS.shown("histology")},
     }
 )
-"""By task name. The quarter is the one answer that changes when the frames are shown in another order."""
+"""What every question of a task names."""
 
 
-def video_name(plan: Plan | Procedure) -> str:
-    """The video's file name, which is also its path below the root."""
-    return f"{plan.name}.mp4"
+def question(task: str, **names: str) -> str:
+    """The text of a question, as the pipeline words it.
 
-
-def make_items(config: Config, plans: Sequence[Plan], root: Path) -> list[Item]:
-    """The questions on all videos, video by video.
-
-    Kinds take turns, so that each is asked equally often, within one. Right letters are dealt so that
-    they are balanced, within one, in each kind and over all; distractors are drawn from the kind's
-    label space.
+    Args:
+        task: one of `TASKS`.
+        names: what the question is about: `start` and `end` of PR, `phase` of IR, `steps` of RSR, `step` of
+            CPR; nothing of the others.
     """
-    tasks = list(KINDS)
-    asked = [
-        (plan, tasks[(plan.index * config.most_questions + turn) % len(tasks)])
-        for plan in plans
-        for turn in range(config.most_questions)
-    ]
-    letters = _deal_letters(config, asked)
-    return [_item(config, plan, task, letters[plan.index, task], root) for plan, task in asked]
+    return _WORDS.question(task, **_NAMES.get(task, {}), **names)
 
 
-def _deal_letters(config: Config, asked: Sequence[tuple[Plan, str]]) -> dict[tuple[int, str], int]:
-    """Place of the right option for each (video, task).
-
-    Going through the kinds one after the other, the videos of each in random order, and giving out
-    the four letters in a fixed cycle, balances every kind and the whole at once.
-    """
-    random = stream(config, _LETTERS)
-    cycle = deal(range(_N_OPTIONS), _N_OPTIONS, random)
-    dealt: dict[tuple[int, str], int] = {}
-    for task in KINDS:
-        videos = [plan.index for plan, name in asked if name == task]
-        for video in random.permutation(videos) if videos else ():
-            dealt[int(video), task] = cycle[len(dealt) % _N_OPTIONS]
-    return dealt
-
-
-def _item(config: Config, plan: Plan, task: str, place: int, root: Path) -> Item:
-    kind, lesion = KINDS[task], plan.lesion
-    truth = kind.truth(lesion)
-    random = stream(config, _DISTRACTORS, plan.index, list(KINDS).index(task))
-    others = [label for label in kind.labels if label != truth]
-    options = [others[choice] for choice in random.permutation(len(others))][: _N_OPTIONS - 1]
-    options.insert(place, truth)
+def build_config(config: Config) -> BuildConfig:
+    """The settings of the pipeline: one question of each task on a video, evidence exact."""
+    tasks = tuple(task for task in TASKS if not (config.preset.single and task in _OF_SEVERAL))
     rate = float(config.rate)
-    window = Window(lesion.start_frame / rate, lesion.end_frame / rate, lesion.start_frame, lesion.end_frame)
-    return Item(
-        id=f"{plan.name}/{task}",
-        video=(root / video_name(plan)).resolve(),
-        video_id=video_name(plan),
-        question=kind.question,
-        options=tuple(options),
-        answer=option_letter(place),
-        task=task,
-        task_family=kind.family,
-        evidence=Evidence((window,), "exact"),
-        flags=kind.flags,
+    return replace(
+        _WORDS,
+        tasks=tasks,
+        seed=config.seed,
+        kinds=dict.fromkeys(TASKS, "exact"),
+        # Four frames at least. Away from the ends of a phase, where one hue turns into the next: that takes
+        # one percent of the video on either side, and at least a frame; a phase is a tenth of the video.
+        window_seconds=float(math.ceil(max(2.0, 4 / rate))),
+        windows_per_run=4,
+        border_share=0.15,
+        # An instrument enters with its phase and stays for at least a third of it.
+        onset_seconds=2 / rate,
+        onset_evidence="whole",
+        lesion_subjects="only",
+        largest_asks="histology",
+        draws=len(STEPS),
+        named_steps=2,
+        per_procedure=1,
+        tasks_per_procedure=config.most_questions,
+        # Most steps are carried out once, and half of the procedures have one lesion. What the other tasks
+        # ask about is dealt from decks or can be chosen evenly.
+        even_answers=("CPR", "LA"),
+    )
+
+
+def ask(
+    config: Config, procedures: Sequence[Procedure], root: Path, settings: BuildConfig | None = None
+) -> tuple[list[Item], Audit]:
+    """The questions on all procedures, video by video, and what became of every candidate.
+
+    Args:
+        config: the split.
+        procedures: from `procedure.make_procedures`.
+        root: the folder of the videos; none of them is opened.
+        settings: of the pipeline; those of `build_config` by default.
+    """
+    by_file = {procedure.video: procedure for procedure in procedures}
+    rate = float(config.rate)
+
+    def planned(video: Path) -> VideoFacts:
+        n_frames = by_file[video.name].n_frames
+        return VideoFacts(n_frames / rate, rate, np.arange(n_frames) / rate)
+
+    settings = settings or build_config(config)
+    items, audit = build_in_memory(as_tracks(config, procedures), root, planned, settings)
+    lesions = {name: [asdict(lesion) for lesion in one.lesions] for name, one in by_file.items()}
+    items = [
+        _with_truth(item, lesions[item.video_id], by_file[item.video_id].n_frames, config) for item in items
+    ]
+    items.sort(key=lambda item: (by_file[item.video_id].index, TASKS.index(item.task)))
+    return items, audit
+
+
+def _with_truth(item: Item, lesions: list[dict[str, Any]], n_frames: int, config: Config) -> Item:
+    """The item with what the plan knows beside the annotations."""
+    windows = item.evidence.windows if item.evidence is not None else ()
+    shown = sum((window.end_frame or 0) - (window.start_frame or 0) for window in windows)
+    return replace(
+        item,
         metadata={
-            "lesion": {name: getattr(lesion, name) for name in ("colour", "size", "place", "quarter", "hue")},
-            "phases": [[phase.hue, phase.start_frame, phase.end_frame] for phase in plan.phases],
-            "evidence_ratio": config.n_evidence_frames / config.n_frames,
+            **item.metadata,
+            "lesions": lesions,
+            "evidence_ratio": shown / n_frames,
+            "fps": float(config.rate),
             "seed": config.seed,
         },
     )

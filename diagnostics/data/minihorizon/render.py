@@ -9,7 +9,7 @@ of the video can be rendered alone and is the same bit for bit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,12 +22,10 @@ from diagnostics.data.minihorizon.plan import (
     LESION_COLOURS,
     PLACES,
     TISSUE_HUES,
-    Lesion,
-    Plan,
     stream,
     transition_frames,
 )
-from diagnostics.data.minihorizon.procedure import INSTRUMENTS, STEPS, Finding, Procedure
+from diagnostics.data.minihorizon.procedure import INSTRUMENTS, STEPS, Procedure
 from diagnostics.data.minihorizon.settings import Config
 
 __all__ = ["BLOCK", "Scene"]
@@ -60,7 +58,7 @@ class Scene:
         plan: what happens in it.
     """
 
-    def __init__(self, config: Config, plan: Plan | Procedure) -> None:
+    def __init__(self, config: Config, plan: Procedure) -> None:
         self.config = config
         self.plan = plan
         self._camera = _camera_path(config, plan.index)
@@ -101,8 +99,7 @@ class Scene:
     def lesion_mask(self, frame: int) -> Bool[np.ndarray, "height width"]:
         """Where a lesion is in that frame; nowhere outside their windows."""
         mask = np.zeros((self.config.height, self.config.width), dtype=bool)
-        lesions: Sequence[Lesion | Finding] = self.plan.lesions
-        for number, lesion in enumerate(lesions):
+        for number, lesion in enumerate(self.plan.lesions):
             if lesion.start_frame <= frame < lesion.end_frame:
                 mask |= self._lesion_cover(number, np.array([frame]))[0] >= 0.5
         return mask
@@ -170,7 +167,7 @@ class Scene:
 
     def _lesion_cover(self, number: int, frames: np.ndarray) -> Float[np.ndarray, "frame height width"]:
         """Share of each pixel that the lesion covers: 1 inside, 0 outside, between at its edge."""
-        lesion: Lesion | Finding = self.plan.lesions[number]
+        lesion = self.plan.lesions[number]
         config, outline = self.config, self._outlines[number]
         side = min(config.height, config.width)
         radius = np.float32(lesion.diameter * side / 2)
@@ -238,7 +235,7 @@ def _tissue(config: Config, index: int) -> _Tissue:
     return _Tissue(side, *(np.pad(field, pad, mode="wrap").astype(np.float32) for field in (relief, redness)))
 
 
-def _hue_by_frame(config: Config, plan: Plan | Procedure) -> Float[np.ndarray, "frame 3"]:
+def _hue_by_frame(config: Config, plan: Procedure) -> Float[np.ndarray, "frame 3"]:
     """Colour of the tissue in each frame: the phase's, a slow wave about it, a ramp between phases."""
     hues = np.array([TISSUE_HUES[phase.hue] for phase in plan.phases], dtype=np.float64)
     half = transition_frames(config.n_frames) / 2

@@ -18,7 +18,7 @@ from diagnostics.strict import STRICT
 
 __all__ = ["GENERATOR_VERSION", "SPLITS", "Config", "Split"]
 
-GENERATOR_VERSION = 2
+GENERATOR_VERSION = 3
 """Raised whenever the same parameters would give other pictures, files or questions."""
 
 _MOST_QUESTIONS = 9
@@ -58,9 +58,8 @@ class Split:
     room: int = 0
 
 
-SPLITS: Mapping[str | None, Split] = MappingProxyType(
+SPLITS: Mapping[str, Split] = MappingProxyType(
     {
-        None: Split(6, (300.0,), 8.0, (0.0167,), 3),
         "train": Split(320, (24.0, 20.0, 28.0), 4.0, (0.0625, 0.05, 0.08), 9, room=1),
         "test": Split(180, (24.0, 20.0, 28.0), 4.0, (0.0625, 0.05, 0.08), 9, room=2),
         "needle": Split(
@@ -77,7 +76,7 @@ SPLITS: Mapping[str | None, Split] = MappingProxyType(
         ),
     }
 )
-"""By name; None is the first version's set, one lesion and five kinds of question on it."""
+"""By name."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -85,20 +84,19 @@ class Config:
     """What to write. None takes the split's own value (`SPLITS`).
 
     Attributes:
-        split: `train`, `test`, `needle` or `redundant`: procedures with phases, steps, instruments and
-            lesions. None: the small set of single lesions that needs the least time.
+        split: `train`, `test`, `needle` or `redundant`.
         n_videos: procedures.
         seconds: length of each.
         fps: frames a second, constant.
         height, width: of the picture, in pixels; even, as 4:2:0 colour needs.
-        evidence_ratio: share of a video's frames that show a lesion, rounded to whole frames, at
-            least one. At most a tenth, so that it fits in one phase and one quarter of the video.
-        questions: on each video, at most one of each kind.
+        evidence_ratio: share of a video's frames that show one lesion, rounded to whole frames, at
+            least one. At most a tenth, so that all of several fit beside the steps.
+        questions: on each video, at most; one of each task, which take turns where that makes more.
         seed: of everything.
         cache: the folder to write into; the cache folder of the machine by default.
     """
 
-    split: Literal["train", "test", "needle", "redundant"] | None = None
+    split: Literal["train", "test", "needle", "redundant"] = "needle"
     n_videos: Annotated[int, Field(ge=1)] | None = None
     seconds: Positive | None = None
     fps: Rate | None = None
@@ -117,8 +115,6 @@ class Config:
                 raise ValueError(
                     f"{seconds:g} s at {float(self.rate):g} fps are {n_frames} frames: give 40 or more"
                 )
-        if self.split is None and (self.questions or 0) > 5:
-            raise ValueError("questions can be 5 at most where no split is chosen: one of each kind")
         return self
 
     @property

@@ -51,7 +51,7 @@ def _procedure(config: Config, procedure: Procedure) -> dict[str, Any]:
     ]
     return {
         "procedure": procedure.name,
-        "video": f"{procedure.name}.mp4",
+        "video": procedure.video,
         "fps": rate,
         "frames": procedure.n_frames,
         "phases": rows(phases),

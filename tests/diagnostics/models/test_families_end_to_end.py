@@ -34,6 +34,7 @@ def run(checkpoints: dict[str, Path], cache: Path, tmp_path_factory: pytest.Temp
         "model.dtype=float32",
         "data.n_videos=2",
         f"data.seconds={SECONDS}",
+        f"data.fps={FPS}",
         "data.questions=2",
         f"sampling.budget={BUDGET}",
         "backend.max_new_tokens=4",

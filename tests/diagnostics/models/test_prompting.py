@@ -18,7 +18,7 @@ from diagnostics.video.selection import BLANK, Frames, Selection, Slot
 
 @pytest.fixture(scope="module")
 def tiny() -> LoadedModel:
-    return load_model(ModelConfig(name="tiny", path="tiny", dtype="float32", device="cpu"))
+    return load_model(ModelConfig(name="tiny_random", path="tiny_random", dtype="float32", device="cpu"))
 
 
 def frames(seconds: list[float], fps: float = 8.0, indices: list[int] | None = None) -> Frames:
@@ -101,7 +101,7 @@ def test_equal_prompts_have_equal_hashes(tiny: LoadedModel) -> None:
 
 def test_pixel_limits_reach_the_processor() -> None:
     small = load_model(
-        ModelConfig(name="t", path="tiny", dtype="float32", device="cpu", max_pixels=4 * 64 * 64)
+        ModelConfig(name="t", path="tiny_random", dtype="float32", device="cpu", max_pixels=4 * 64 * 64)
     )
     prompt = prepare_inputs(small, item(), frames([0.0, 2.0, 4.0, 6.0]), instruction="x", max_new_tokens=4)
     assert prompt.inputs["video_grid_thw"].tolist() == [[2, 4, 4]]

@@ -2,10 +2,12 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from diagnostics.data.minihorizon.inquiry import INQUIRIES
 from diagnostics.testbed.curriculum import CURRICULUM, draw, scaled
-from diagnostics.testbed.lessons import INSTRUCTION, look_up, video_lesson
+from diagnostics.testbed.lessons import INSTRUCTION, look_up, spread_frames, video_lesson
 
 
 def where(footage, lesson):
@@ -50,6 +52,39 @@ def test_a_part_is_shown_alone(footage, part):
         seen = {name for name, one in kinds[part] if among(frames, one).any()}
         options = {line[0]: line[3:] for line in lesson.text.split("\n")[1:-1]}
         assert seen == {options[lesson.answer]}
+
+
+@given(
+    n_frames=st.integers(80, 112),
+    units=st.integers(1, 16),
+    seed=st.integers(0, 2**32 - 1),
+    cuts=st.lists(st.integers(0, 79), min_size=4, max_size=8, unique=True),
+)
+@settings(max_examples=200, deadline=None)
+def test_spread_frames_are_even_hit_every_span_and_show_nothing_hidden(n_frames, units, seed, cuts):
+    edges = sorted(cuts)[: len(cuts) // 2 * 2]
+    pairs = [(start, end) for start, end in zip(edges[::2], edges[1::2], strict=True)]
+    spans, hidden = tuple(pairs[: min(units, len(pairs) - 1)]), pairs[min(units, len(pairs) - 1) :]
+    frames = spread_frames(n_frames, spans, hidden, 2 * units, np.random.default_rng(seed))
+    assert len(frames) == 2 * units
+    assert (np.diff(frames) >= 0).all()
+    assert frames.min() >= 0
+    assert frames.max() < n_frames
+    for start, end in spans:
+        assert ((frames >= start) & (frames < end)).any()
+    for start, end in hidden:
+        assert not ((frames >= start) & (frames < end)).any()
+    alone = spread_frames(n_frames, (), [], 2 * units, np.random.default_rng(seed))
+    assert len(set(np.diff(alone))) <= 2, "nothing to move: as even as whole frames can be"
+
+
+def test_a_spread_stage_draws_both_kinds(footage):
+    random = np.random.default_rng(4)
+    even = 0
+    for _ in range(60):
+        lesson = video_lesson(footage, "IR", "open", 6, random, spread=0.5)
+        even += np.ptp(np.diff(lesson.frames)) <= 1
+    assert 12 < even < 48
 
 
 def test_order_lessons_show_both_steps_in_the_order_told(footage):

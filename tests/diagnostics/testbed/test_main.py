@@ -1,5 +1,6 @@
 import json
 
+import numpy as np
 import pytest
 
 from diagnostics.data.minihorizon.files import content
@@ -11,7 +12,7 @@ from diagnostics.models.prompting import prepare_inputs
 from diagnostics.testbed.__main__ import main
 from diagnostics.testbed.footage import shoot
 from diagnostics.testbed.lessons import INSTRUCTION
-from diagnostics.testbed.measure import held_out
+from diagnostics.testbed.measure import FLOORS, Score, Shown, below_floor, held_out
 from diagnostics.video.reading import FrameReader
 from diagnostics.video.sampling import select_frames, uniform_plus_evidence
 from diagnostics.video.sampling.uniform_plus_evidence import Config as Sampling
@@ -33,8 +34,6 @@ def trained(tmp_path_factory):
                 "18",
                 "--test-videos",
                 "6",
-                "--budget",
-                "8",
             ]
         )
         yield folder
@@ -50,7 +49,7 @@ def test_it_writes_an_ordinary_small_checkpoint(trained):
         "PR",
     }
     again = (trained / "model.safetensors").read_bytes()
-    main(["--out", str(trained), "--share", "0.002", "--videos", "18", "--test-videos", "6", "--budget", "8"])
+    main(["--out", str(trained), "--share", "0.002", "--videos", "18", "--test-videos", "6"])
     assert (trained / "model.safetensors").read_bytes() == again, "a finished run has nothing left to do"
 
 
@@ -69,5 +68,37 @@ def test_the_measured_accuracy_is_that_of_the_real_path(trained):
             prompt = prepare_inputs(loaded, item, frames, instruction=INSTRUCTION, max_new_tokens=4)
             logits = answer(loaded, prompt.inputs, item, 4).option_logits
             right[item.task] += item.letters[logits.index(max(logits))] == item.answer
-    measured = {s.task: s.right for s in held_out(loaded.model, footage, sampling, forms=["choice"])}
+    measured = {
+        s.task: s.right for s in held_out(loaded.model, footage, Shown("enriched", 8), forms=["choice"])
+    }
     assert {task: measured[task] for task in right} == right
+
+
+def test_uniform_frames_count_where_they_hit_every_window(trained):
+    """Counted once more from the decoded selection's own slots."""
+    config = Config(split="test", n_videos=6)
+    footage = shoot(config)
+    loaded = load_model(ModelConfig(name="trained", path=str(trained), dtype="float32", device="cpu"))
+    scores = {s.task: s.n for s in held_out(loaded.model, footage, Shown("uniform", 8), forms=["open"])}
+    expected = dict.fromkeys(scores, 0)
+    for item in content(config, footage.folder)[1]:
+        index = next(
+            i
+            for p, i in zip(footage.procedures, footage.indices, strict=True)
+            if f"{p.name}.mp4" == item.video_id
+        )
+        shown = np.rint(np.linspace(0, index.n_frames - 1, 8))
+        hit = [any(w.start_frame <= frame < w.end_frame for frame in shown) for w in item.evidence.windows]
+        expected[item.task] += all(hit)
+    assert scores == expected
+    assert 0 < sum(scores.values()) < len(content(config, footage.folder)[1])
+
+
+def test_floors_are_of_answers_with_options():
+    low = Score("Size", "choice", "enriched", 16, 84, 100)
+    others = [Score("Size", "choice", "enriched", 16, 85, 100), Score("Size", "open", "enriched", 16, 1, 100)]
+    unlabelled = Score("IR", "choice", "enriched", 16, 0, 100)
+    nothing = Score("Hist", "choice", "enriched", 16, 0, 0)
+    others.append(Score("Size", "choice", "uniform", 24, 0, 100))
+    assert below_floor([low, *others, unlabelled, nothing]) == [low, nothing]
+    assert set(FLOORS) == {"Hist", "Site", "Size", "PR", "RSR"}

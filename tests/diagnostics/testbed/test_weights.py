@@ -10,17 +10,14 @@ import sys
 import pytest
 
 from diagnostics.testbed import WEIGHTS
-
-FLOORS = {"Hist": 0.95, "Site": 0.85, "Size": 0.85, "PR": 0.85, "RSR": 0.85}
-"""What the first five tasks must reach on the test split."""
+from diagnostics.testbed.measure import FLOORS, MEASURED, Score, below_floor
 
 
 def test_the_card_says_what_they_score_and_they_are_small() -> None:
-    scores = {
-        (score["task"], score["form"]): score["share"]
-        for score in json.loads((WEIGHTS / "scores.json").read_text())
-    }
-    assert all(scores[task, "choice"] >= floor for task, floor in FLOORS.items())
+    scores = [Score(**entry) for entry in json.loads((WEIGHTS / "scores.json").read_text())]
+    assert {(score.frames, score.budget) for score in scores} == {(s.frames, s.budget) for s in MEASURED}
+    assert {score.task for score in scores} >= set(FLOORS)
+    assert below_floor(scores) == []
     assert (WEIGHTS / "model.safetensors").stat().st_size <= 8_000_000
     assert "MiniHorizon" in (WEIGHTS / "README.md").read_text()
 
@@ -29,7 +26,7 @@ def test_the_card_says_what_they_score_and_they_are_small() -> None:
 def summary(tmp_path_factory: pytest.TempPathFactory) -> dict:
     folder = tmp_path_factory.mktemp("trained")
     command = [
-        sys.executable, "-m", "diagnostics", "+exp=attention_drift", "model=tiny_trained", "data.split=test",
+        sys.executable, "-m", "diagnostics", "+exp=attention_drift", "data.split=test",
         "data.n_videos=24", "sampling=uniform_plus_evidence", "sampling.budget=16",
         "sampling.evidence_frames=8",
         "exp.item_figures=0", f"data.tasks=[{','.join(FLOORS)}]", f"out={folder / 'run'}",

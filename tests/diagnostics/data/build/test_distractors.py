@@ -61,6 +61,15 @@ def test_the_middle_is_no_likelier_than_the_ends(options):
     assert chisquare(list(places.values())).pvalue > 0.2, places
 
 
+def test_no_number_is_offered_that_is_never_right_where_it_can_be_avoided():
+    for item in counted([1, 2, 3, 4] * 10):
+        assert sorted(item.options) == ["1", "2", "3", "4"]
+    for item in counted([2, 7, 4, 5, 3, 6] * 5):
+        assert {int(option) for option in item.options} <= set(range(2, 8))
+    for item in counted([2, 3] * 5):  # two numbers are no four options
+        assert len(item.options) == 4
+
+
 def test_a_reader_of_the_option_set_alone_does_not_know_the_count():
     """Guessing the most frequent place of each option set is no better than its share by chance allows."""
     random = np.random.default_rng(4)

@@ -53,14 +53,29 @@ def test_two_hundred_items_agree_with_a_derivation_from_the_tracks_alone(built):
 
 
 def test_kinds_and_flags_are_those_of_the_family(built):
-    _, result = built
+    tracks, result = built
+    cases = tracks.by_name()
+    ordered = Counter()
     for item in result.items:
+        case = cases[item.metadata["procedure"]]
         kind = {**dict.fromkeys(("Site", "Hist", "Size", "LLS", "LA"), "proxy")}.get(item.task, "exact")
         kind = "global" if item.task in ("BPQ", "WR", "RSR", "CPR") else kind
         assert item.evidence.kind == kind
         assert bool(item.evidence.windows) == (kind != "global")
         flag = "time_addressed" if item.task in ("PR", "SD", "RL") else "order_free"
-        assert item.flags == {"order_dependent" if item.task == "RSR" else flag}
+        # Whose wording names an order: steps, the n-th of several lesions, the first of several onsets.
+        names_order = item.task == "RSR"
+        if item.task in ("Site", "Hist", "Size"):
+            names_order = len(case["lesions"]) > 1
+            assert names_order == ("to come into view" in item.question)
+        if item.task == "IR":
+            phase = item.question.partition("the phase ")[2].partition(" first begins")[0]
+            names_order = sum(row["label"] == phase for row in case["phases"]) > 1
+        assert item.flags == {"order_dependent" if names_order else flag}, item.question
+        ordered[item.task, names_order] += 1
+    assert {(task, named) for task in ("Site", "Hist", "Size", "IR") for named in (True, False)} <= set(
+        ordered
+    )
 
 
 def test_letters_are_balanced_within_one_in_each_task(built):

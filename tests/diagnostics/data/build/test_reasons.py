@@ -9,6 +9,8 @@ import pytest
 
 from diagnostics.data.build import Config, build_in_memory
 from diagnostics.data.build.annotations import VideoFacts
+from diagnostics.errors import ConfigError
+from diagnostics.strict import from_mapping
 
 ABCDE = ["a", "b", "c", "d", "e"]
 
@@ -63,6 +65,13 @@ CASES = {
         {"lesions": [lesion("x", (5, 9), site="a", size=7), lesion("y", (20, 30), site="b", size=7)]},
         {},
     ),
+    "NearBorderError": ("PR", {"phases": rows((0, 100, "a"))}, {"border_share": 0.49}),
+    "NothingToCompareError": ("LLS", {"lesions": [lesion("x", (5, 9), site="a", size=7)]}, {}),
+    "SubjectNotAskedError": (
+        "Site",
+        {"lesions": [lesion("x", (5, 9), site="a"), lesion("y", (20, 30), site="b")]},
+        {"lesion_subjects": "only"},
+    ),
     "NoFrameError": ("Site", {"lesions": [lesion("x", (5.01, 5.05), site="a")]}, {}),
     "DoubtfulAnnotationError": ("CPR", {"steps": rows((0, 9, "a"), (12, 11, "b"))}, {}),
     "LabelSpaceTooSmallError": ("Site", {"lesions": [lesion("x", (5, 9), site="a")]}, {"options": 6}),
@@ -91,6 +100,8 @@ def test_the_same_annotations_made_sound_give_items():
     assert outcome("IR", **WHOLE, instruments=rows((0, 5, "a"), (52, 60, "b")))[0]
     assert outcome("Site", lesions=[lesion("x", (5, 9), site="a")])[0]
     assert outcome("CPR", steps=rows((0, 9, "a"), (12, 13, "b")))[0]
+    assert outcome("PR", phases=rows((0, 100, "a")))[0]
+    assert outcome("Site", lesions=[lesion("x", (5, 9), site="a")], config={"lesion_subjects": "only"})[0]
     two = [lesion("x", (5, 9), site="a", size=7), lesion("y", (20, 30), site="b", size=9)]
     (item,) = outcome("LLS", lesions=two)[0]
     assert item.options["ABCD".index(item.answer)] == "b"
@@ -220,3 +231,102 @@ def test_wording_and_aliases_are_the_persons_own():
 def test_a_wording_that_loses_its_subject_is_refused(wording, told):
     with pytest.raises(ValueError, match=told):
         Config(wording=wording)
+
+
+def windows(item):
+    return [(window.start_seconds, window.end_seconds) for window in item.evidence.windows]
+
+
+STEPS = rows((0, 9, "a"), (9, 12, "a"), (20, 29, "b"), (40, 49, "a"), (60, 69, "c"), (80, 89, "b"))
+
+
+def test_exact_steps_are_windows_of_what_the_question_names():
+    """Of RSR the first time of each named step, rows that touch joined; of CPR every time of the one."""
+    first = {"a": (0, 12), "b": (20, 29), "c": (60, 69)}
+    items, _ = outcome("RSR", steps=STEPS, config={"named_steps": 2, "draws": 9, "kinds": {"RSR": "exact"}})
+    assert len(items) == 2
+    for item in items:
+        assert item.evidence.kind == "exact"
+        assert windows(item) == sorted(first[label] for label in item.options)
+    items, _ = outcome("CPR", steps=STEPS, config={"draws": 9, "kinds": {"CPR": "exact"}})
+    told = {item.metadata["subject"]["step"]: windows(item) for item in items}
+    assert told == {"a": [(0, 12), (40, 49)], "b": [(20, 29), (80, 89)], "c": [(60, 69)]}
+    assert all(item.evidence.kind == "exact" for item in items)
+    for task in ("RSR", "CPR"):  # the paper's rule: the whole video
+        for item in outcome(task, steps=STEPS, config={"named_steps": 2})[0]:
+            assert (item.evidence.kind, item.evidence.windows) == ("global", ())
+
+
+def test_a_kind_changes_what_windows_are_worth_and_not_where_they_are():
+    seen = [lesion("x", (5, 9), site="a", size=7), lesion("y", (20, 30), site="b", size=9)]
+    for task, kind in (("Site", "exact"), ("LLS", "exact"), ("LA", "exact"), ("LLS", "global")):
+        usual, _ = outcome(task, lesions=seen)
+        items, _ = outcome(task, lesions=seen, config={"kinds": {task: kind}})
+        assert [item.question for item in items] == [item.question for item in usual]
+        assert {item.evidence.kind for item in items} == {kind}
+        assert {item.evidence.kind for item in usual} == {"proxy"}
+        if kind != "global":
+            assert list(map(windows, items)) == list(map(windows, usual))
+
+
+@pytest.mark.parametrize(
+    ("kinds", "told"),
+    [
+        ({"WR": "exact"}, "WR cannot be exact.*all phases"),
+        ({"BPQ": "proxy"}, "BPQ cannot be proxy"),
+        ({"PR": "global"}, "PR cannot be global"),
+        ({"Site": "global"}, "Site cannot be global"),
+        ({"Sight": "exact"}, "Did you mean 'Site'"),
+        ({"RSR": "sharp"}, "kinds.RSR"),
+    ],
+)
+def test_a_kind_that_a_task_cannot_have_is_refused_by_name(kinds, told):
+    with pytest.raises(ConfigError, match=told):
+        from_mapping(Config, {"kinds": kinds}, "build")
+
+
+def test_a_step_that_no_frame_shows_is_no_exact_evidence():
+    """Every named thing must be seen; where the whole video is the evidence nothing is asked of frames."""
+    hidden = rows((0, 9, "a"), (20.01, 20.05, "b"))
+    for task, config in (("RSR", {"named_steps": 2}), ("CPR", {"draws": 9})):
+        items, reasons = outcome(task, steps=hidden, config=config | {"kinds": {task: "exact"}})
+        assert reasons == ["NoFrameError"]
+        assert len(items) == (1 if task == "CPR" else 0)
+        assert len(outcome(task, steps=hidden, config=config)[0]) == (2 if task == "CPR" else 1)
+
+
+def test_windows_keep_their_distance_from_borders():
+    for share in (0.0, 0.2, 0.4):
+        items, _ = outcome(
+            "PR",
+            phases=rows((0, 40, "a"), (40, 100, "b")),
+            config={"window_seconds": 5, "windows_per_run": 60, "border_share": share},
+        )
+        nearest = {}
+        for item in items:
+            ((start, end),) = windows(item)
+            run = (0, 40) if end <= 40 else (40, 100)
+            left = min(start - run[0], run[1] - end) / (run[1] - run[0])
+            nearest[run] = min(left, nearest.get(run, 1.0))
+        assert set(nearest) == {(0, 40), (40, 100)}
+        assert all(share <= left < share + 0.1 for left in nearest.values()), nearest
+
+
+def test_whole_onset_evidence_is_the_stretch_of_use():
+    """Rows that touch are one stretch; a later use of the same instrument is not in it."""
+    used = rows((48, 53, "a"), (53, 70, "a"), (80, 90, "a"))
+    tracks = {"phases": rows((0, 50, "a"), (50, 100, "b")), "instruments": used}
+    for how, expected in (("inside", [(50, 53), (53, 55)]), ("whole", [(48, 70)])):
+        items, _ = outcome("IR", **tracks, config={"onset_seconds": 5, "onset_evidence": how})
+        assert [windows(item) for item in items] == [expected]
+
+
+def test_a_question_that_names_an_order_is_order_dependent():
+    two = [lesion("x", (5, 9), site="a"), lesion("y", (20, 30), site="b")]
+    assert [item.flags for item in outcome("Site", lesions=two)[0]] == [{"order_dependent"}] * 2
+    assert [item.flags for item in outcome("Site", lesions=two[:1])[0]] == [{"order_free"}]
+    used = {"instruments": rows((0, 5, "a"), (52, 60, "b"))}
+    once, again = rows((0, 50, "a"), (50, 100, "b")), rows((0, 50, "a"), (50, 70, "b"), (70, 100, "a"))
+    assert {item.flags for item in outcome("IR", phases=once, **used)[0]} == {frozenset({"order_free"})}
+    flags = {item.metadata["subject"]["phase"]: item.flags for item in outcome("IR", phases=again, **used)[0]}
+    assert flags == {"a": {"order_dependent"}, "b": {"order_free"}}
