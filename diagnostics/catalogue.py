@@ -16,6 +16,8 @@ __all__ = ["GROUPS", "config_folder", "listing", "options", "rewrite_overrides"]
 
 _PATHS = ("out", "data.path", "data.root", "data.evidence", "data.cache", "model.path")
 
+_SWEEPS = ("-m", "--multirun")
+
 GROUPS = ("exp", "model", "data", "sampling", "backend")
 
 _EXAMPLES = """\
@@ -80,15 +82,16 @@ def rewrite_overrides(arguments: Sequence[str]) -> list[str]:
     Plain values (`exp.key_fraction=0.5`, `out=DIR`) are made forced additions, so that a misspelt key
     reaches our strict conversion, which names the near match; Hydra's own message does not. `exp=` gets
     its plus sign. Unknown options of known groups are refused here, for the same reason. `out` moves what
-    Hydra writes about a multirun along with the runs.
+    Hydra writes about a multirun along with the runs. `-m` may stand anywhere: it is moved to the end,
+    since Hydra's parser takes overrides in one stretch only.
 
     Raises:
         ConfigError: a group has no such option, or a launcher is not installed.
     """
     extra = _config_dirs(arguments)
-    swept = "-m" in arguments or "--multirun" in arguments
+    swept = any(argument in _SWEEPS for argument in arguments)
     rewritten = []
-    for argument in arguments:
+    for argument in sorted(arguments, key=lambda given: given in _SWEEPS):
         key, separator, value = argument.partition("=")
         if not separator or argument.startswith("-"):
             rewritten.append(argument)

@@ -7,7 +7,7 @@ Each room declares the frozen dataclass of its own parameters (a loader, a sampl
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -97,6 +97,12 @@ class RunConfig:
     threads: int | None
     resolved: dict[str, Any]
 
+    def using(self, groups: Collection[str]) -> RunConfig:
+        """The same for an experiment that reads these groups only: the others are no part of what it is, so
+        they are left out of the manifest, the hash and the folder's name."""
+        kept = {key: value for key, value in self.resolved.items() if key in groups or key == "out"}
+        return dataclasses.replace(self, resolved=kept)
+
     @property
     def hash(self) -> str:
         """Of everything that can change results."""
@@ -104,7 +110,8 @@ class RunConfig:
 
     def folder(self, *, multirun: bool) -> Path:
         """Where the run lands: `out` itself, or a folder of its own below it under `-m`."""
-        run = f"{self.model.name}-{self.data.name}-{self.hash}"
+        named = [self.resolved[group]["name"] for group in ("model", "data") if group in self.resolved]
+        run = "-".join([*named, self.hash])
         if self.out is None:
             return Path("outputs") / self.experiment / run
         return Path(self.out) / run if multirun else Path(self.out)

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from diagnostics.data.items import Item
     from diagnostics.data.subset import SubsetConfig
     from diagnostics.errors import ItemError
-    from diagnostics.store.summary import Summary
+    from diagnostics.experiments.outcome import Outcome
 
 __all__ = ["execute", "task"]
 
-_NOTHING_MEASURED = 1
+_FAILED = 1
 _CANNOT_RUN = 2
 _INTERRUPTED = 130
 
@@ -33,9 +33,9 @@ _INTERRUPTED = 130
 def task(composed: DictConfig) -> None:
     """Run the experiment of a composed configuration.
 
-    Exits with 2 where the run cannot start, with 1 where every item failed, with 130 where it was
-    interrupted. Under `-m` the first two are raised instead, so that the launcher marks the job failed
-    and goes on with the others.
+    Exits with 2 where the run cannot start, with 1 where every item failed or the experiment says that its
+    outcome is a failure, with 130 where it was interrupted. Under `-m` the first two are raised instead, so
+    that the launcher marks the job failed and goes on with the others.
     """
     prepare_environment()
     from hydra.core.hydra_config import HydraConfig
@@ -43,6 +43,7 @@ def task(composed: DictConfig) -> None:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
     from rich.console import Console
+    from rich.text import Text
 
     multirun = HydraConfig.get().mode == RunMode.MULTIRUN
     console = Console()
@@ -50,7 +51,7 @@ def task(composed: DictConfig) -> None:
         from diagnostics.config import run_config
 
         values: Any = OmegaConf.to_container(composed, resolve=True)
-        summary = execute(run_config(values), multirun=multirun, console=console)
+        outcome = execute(run_config(values), multirun=multirun, console=console)
     except (DiagnosticsError, OmegaConfBaseException) as error:
         if multirun:
             raise error from None
@@ -59,15 +60,20 @@ def task(composed: DictConfig) -> None:
     except KeyboardInterrupt:
         Console(stderr=True).print("interrupted: the same command goes on where this one stopped.")
         sys.exit(_INTERRUPTED)
-    if summary.all_failed:
-        message = f"None of the {summary.n_pairs} items could be measured; summary.json has the errors."
+    failure, remedy = outcome.failure, "See the run's tables."
+    if outcome.summary.all_failed:
+        failure = (
+            f"None of the {outcome.summary.n_pairs} items could be measured; summary.json has the errors."
+        )
+        remedy = "See the table of errors."
+    if failure is not None:
         if multirun:
-            raise RunError(message, remedy="See the table of errors.")
-        Console(stderr=True).print(f"[bold red]error:[/] {message}")
-        sys.exit(_NOTHING_MEASURED)
+            raise RunError(failure, remedy=remedy)
+        Console(stderr=True).print(Text.assemble(("error: ", "bold red"), failure), soft_wrap=True)
+        sys.exit(_FAILED)
 
 
-def execute(config: RunConfig, *, multirun: bool, console: Console) -> Summary:
+def execute(config: RunConfig, *, multirun: bool, console: Console) -> Outcome:
     """Load the items, open the run folder, run the experiment, and show what came out.
 
     Raises:
@@ -75,8 +81,6 @@ def execute(config: RunConfig, *, multirun: bool, console: Console) -> Summary:
         DataFileError: the data set cannot be read.
     """
     from diagnostics.config import NOT_RESULTS
-    from diagnostics.data import load_items
-    from diagnostics.data.subset import select_subset
     from diagnostics.experiments import load_experiment
     from diagnostics.experiments.context import Context
     from diagnostics.report.closing import closing_table, errors_table, paths_list, warnings_table
@@ -86,13 +90,10 @@ def execute(config: RunConfig, *, multirun: bool, console: Console) -> Summary:
 
     experiment = load_experiment(config.experiment)
     parameters = from_mapping(experiment.Config, config.exp, "exp")
+    config = config.using(getattr(experiment, "USES", config.resolved))
     sampler = load_sampler(config.sampling.rule)
     sampling = from_mapping(sampler.Config, config.sampling.parameters, "sampling")
-    with console.status(f"Loading the items of {config.data.name}"):
-        loaded = load_items(config.data.loader, config.data.parameters)
-        rejected_ids = [error.item_id for error in loaded.rejected if error.item_id]
-        items = select_subset(loaded.items, config.data.subset, rejected_ids=rejected_ids)
-        rejected = _of_subset(loaded.rejected, config.data.subset)
+    items, rejected = _load(config, console) if "data" in config.resolved else ([], [])
     path = config.folder(multirun=multirun)
     with RunFolder.open(
         path, config.resolved, config.hash, experiment=config.experiment, ignore=NOT_RESULTS
@@ -109,12 +110,25 @@ def execute(config: RunConfig, *, multirun: bool, console: Console) -> Summary:
         )
         outcome = experiment.run(context, parameters)
         summary = outcome.summary
-        console.print(closing_table(summary, outcome.headline))
+        if outcome.headline:
+            console.print(closing_table(summary, outcome.headline))
         for table in (warnings_table(summary.warnings), errors_table(summary.errors)):
             if table is not None:
                 console.print(table)
         console.print(paths_list({"run folder": path, **outcome.paths}), soft_wrap=True)
-    return summary
+    return outcome
+
+
+def _load(config: RunConfig, console: Console) -> tuple[list[Item], list[ItemError]]:
+    """The items that the run is about, and what is wrong with those that cannot be measured."""
+    from diagnostics.data import load_items
+    from diagnostics.data.subset import select_subset
+
+    with console.status(f"Loading the items of {config.data.name}"):
+        loaded = load_items(config.data.loader, config.data.parameters)
+        rejected_ids = [error.item_id for error in loaded.rejected if error.item_id]
+        items = select_subset(loaded.items, config.data.subset, rejected_ids=rejected_ids)
+    return list(items), _of_subset(loaded.rejected, config.data.subset)
 
 
 def _of_subset(rejected: Sequence[ItemError], subset: SubsetConfig) -> list[ItemError]:
@@ -137,13 +151,16 @@ def by_video(items: Sequence[Item]) -> list[Item]:
 def _header(config: RunConfig, items: Sequence[Item], rejected: int, path: str) -> str:
     from rich.markup import escape
 
-    videos = len({item.video_id for item in items})
-    refused = f", {rejected} refused" if rejected else ""
-    return (
-        f"[bold]{escape(config.experiment)}[/]  model [cyan]{escape(config.model.name)}[/]  data "
-        f"[cyan]{escape(config.data.name)}[/] ({len(items)} questions, {videos} videos{refused})\n"
-        f"writing to {escape(path)}"
-    )
+    told = [f"[bold]{escape(config.experiment)}[/]"]
+    if "model" in config.resolved:
+        told.append(f"model [cyan]{escape(config.model.name)}[/]")
+    if "data" in config.resolved:
+        videos = len({item.video_id for item in items})
+        refused = f", {rejected} refused" if rejected else ""
+        told.append(
+            f"data [cyan]{escape(config.data.name)}[/] ({len(items)} questions, {videos} videos{refused})"
+        )
+    return "  ".join(told) + f"\nwriting to {escape(path)}"
 
 
 def _escaped(error: Exception) -> str:

@@ -21,7 +21,13 @@ from probes.curves import (
     unit_intervals,
 )
 from probes.evidence import EvidenceAlignment, evidence_alignment, evidence_weights
-from probes.intervals import CurveEstimate, Estimate, clustered_curve, clustered_mean
+from probes.intervals import (
+    CurveEstimate,
+    Estimate,
+    clustered_curve,
+    clustered_difference,
+    clustered_mean,
+)
 from probes.layout import TokenLayout, unit_embeddings
 from probes.measures import MEASURES, SUFFIXES
 from probes.pooling import HeadSummary, pooled_and_per_head
@@ -63,6 +69,7 @@ __all__ = [
     "TokenLayout",  # the tokens of each unit, in one order of places
     "attention_fraction",  # attention as a fraction of all attention of its row
     "clustered_curve",  # mean curve over items, interval by resampling videos
+    "clustered_difference",  # difference of two means of different items, interval by resampling videos
     "clustered_mean",  # mean over items, interval by resampling videos
     "concentration",  # how few units hold most of the attention
     "cumulative_on_grid",  # a cumulative curve read at fractions of the units

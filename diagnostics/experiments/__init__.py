@@ -1,7 +1,8 @@
 """Experiments: one readable recipe a file.
 
 A module is named as on the command line (`+exp=attention_drift`) and has a strict `Config` and
-`run(context, config) -> Summary`. A dotted name reaches a module outside this package.
+`run(context, config) -> Outcome`. One that reads only some groups of the configuration names them in `USES`
+(without `data` no items are loaded). A dotted name reaches a module outside this package.
 """
 
 from __future__ import annotations

@@ -271,7 +271,7 @@ def _draw(context: Context, config: Config, records: Sequence[Record]) -> dict[s
 def _draw_run(context: Context, figures: Path) -> list[Path]:
     curves = load_drift(context.folder.path, name=context.config.model.name)
     return [
-        *save_figure(two_panel_figure([curves]), figures / "attention_drift"),
+        *save_figure(two_panel_figure(curves), figures / "attention_drift"),
         *save_figure(time_figure([curves]), figures / "attention_over_time"),
     ]
 

@@ -23,14 +23,15 @@ class Outcome:
     """What a run came to.
 
     Attributes:
-        summary: its numbers.
-        paths: what was written where, by a label for the person.
-        headline: the measures worth a line on the screen.
+        summary: its numbers. paths: what was written where, by a label for the person. headline: the
+        measures worth a line on the screen. failure: why the command has to fail although everything was
+        measured and written; None where it has not.
     """
 
     summary: Summary
     paths: Mapping[str, Path]
     headline: Sequence[str]
+    failure: str | None = None
 
 
 def leave_out(context: Context, reasons: Mapping[str, str]) -> dict[str, Path]:

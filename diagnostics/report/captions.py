@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from diagnostics.report.curves import BandKind, DriftCurves, Pooling, is_defined
 from diagnostics.report.style import wrapped
 
-__all__ = ["MAX_TIME_BANDS", "run_labels", "time_caption", "two_panel_caption"]
+__all__ = ["MAX_TIME_BANDS", "comparison_caption", "run_labels", "time_caption", "two_panel_caption"]
 
 MAX_TIME_BANDS = 3
 """With more runs than this, bands over time would hide the lines."""
@@ -40,7 +40,7 @@ def _counts(run: DriftCurves) -> str:
 
 def two_panel_caption(runs: Sequence[DriftCurves], band_kind: BandKind) -> str:
     """What the bands, the ranking, the markers and the strip mean."""
-    parts = [f"Shaded: {_BAND_NAMES[band_kind]}."]
+    parts = [f"Shaded: {_BAND_NAMES[band_kind]}.", *_embeddings(runs)]
     roads = {run.pooling for run in runs}
     if len(roads) == 1:
         parts.append(f"Units are ranked {_POOLING_NAMES[roads.pop()]}.")
@@ -58,6 +58,27 @@ def two_panel_caption(runs: Sequence[DriftCurves], band_kind: BandKind) -> str:
             "null: attention shifted circularly in time."
         )
     return " ".join(parts)
+
+
+def _embeddings(runs: Sequence[DriftCurves]) -> list[str]:
+    """Which embeddings the cosines are of, where the runs tell."""
+    told = list(dict.fromkeys(run.feature for run in runs))
+    if told == [""]:
+        return []
+    if len(told) == 1:
+        return [f"Cosines are of the embeddings {told[0]}."]
+    each = "; ".join(f"run {n}: {run.feature or 'unknown'}" for n, run in enumerate(runs, 1))
+    return [f"Cosines are of different embeddings ({each})."]
+
+
+def comparison_caption(runs: Sequence[DriftCurves], band_kind: BandKind) -> str:
+    """What the similarity panel shows, then the caption of the panels it shares with one run's figure."""
+    told = (
+        "Unit similarity: mean cosine of pairs of temporal units of one video. Patch similarity: mean cosine "
+        "of patches to the same place in the last keyframe (the most attended units). Bars: 95% interval, "
+        "videos resampled; hollow: no interval."
+    )
+    return f"{told} {two_panel_caption(runs, band_kind)}"
 
 
 def time_caption(runs: Sequence[DriftCurves], band_kind: BandKind) -> str:

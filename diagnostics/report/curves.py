@@ -115,6 +115,7 @@ class DriftCurves:
         control_kind: what stood in for the video in the control: `blank`, `permuted`.
         pooling: whether `cumulative` and `unit_fraction` were computed per head and averaged, or on
             the attention pooled over heads.
+        feature: the embeddings that similarity was measured on (`projector`, `layer:1`); empty where unknown.
     """
 
     name: str
@@ -136,6 +137,7 @@ class DriftCurves:
     control: Float[np.ndarray, "item grid"] | None = None
     control_kind: str = "blank"
     pooling: Pooling = "per_head"
+    feature: str = ""
 
     @property
     def n_items(self) -> int:
@@ -244,6 +246,7 @@ def gather(
     *,
     control_kind: str = "blank",
     pooling: Pooling = "per_head",
+    feature: str = "",
     grid_points: int = 101,
     time_bins: int = 50,
 ) -> DriftCurves:
@@ -254,7 +257,7 @@ def gather(
         items: the finished items.
         metrics: those of the run's summary, so that figure and table cannot differ; one that is
             missing is undefined. With `pooling="pooled"`, `unit_fraction_90_pooled`... are read.
-        control_kind, pooling: see `DriftCurves`.
+        control_kind, pooling, feature: see `DriftCurves`.
         grid_points: of the cumulative curves.
         time_bins: of the curves over time; figures of several runs need the same number.
     """
@@ -289,6 +292,7 @@ def gather(
         control=control,
         control_kind=control_kind,
         pooling=pooling,
+        feature=feature,
     )
 
 

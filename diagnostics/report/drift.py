@@ -1,8 +1,9 @@
-"""The attention-drift figures of one run or several: Figure 9 of MedHorizon, and attention over time.
+"""The attention-drift figures: Figure 9 of MedHorizon for one run, and attention over time for several.
 
 Left panel: how much of the video's attention the most attended temporal units hold. Right panel:
 how much the most attended patches repeat the nearest preceding keyframe, and whether attention
-prefers repetition. Definitions are in `diagnostics.report.curves`.
+prefers repetition. Definitions are in `diagnostics.report.curves`; several runs beside each other are drawn
+by `diagnostics.report.drift_comparison` from the same panels.
 """
 
 from __future__ import annotations
@@ -37,35 +38,45 @@ from diagnostics.report.style import (
 )
 from diagnostics.store import Metric
 
-__all__ = ["DriftCurves", "save_figure", "time_figure", "two_panel_figure"]
+__all__ = [
+    "DriftCurves",
+    "check_runs",
+    "draw_cumulative",
+    "draw_preference",
+    "draw_redundancy",
+    "interval_ends",
+    "line_key",
+    "save_figure",
+    "time_figure",
+    "two_panel_figure",
+]
 
 Dashes = Literal["--", "-.", ":"] | tuple[float, tuple[float, ...]]
 
 _GREY = "#555555"
 
 
-def two_panel_figure(runs: Sequence[DriftCurves], band_kind: BandKind = "mean") -> Figure:
-    """Cumulative attention (left) and redundancy of the attended patches (right), one line a run.
+def two_panel_figure(run: DriftCurves, band_kind: BandKind = "mean") -> Figure:
+    """Cumulative attention (left) and redundancy of the attended patches (right) of one run.
 
-    Line data are the runs' own arrays (fractions; the axes print percent). The lines carry gids
+    Line data are the run's own arrays (fractions; the axes print percent). The lines carry gids
     (`cumulative-0`, `control-0`, `redundancy-0`...), so that they can be found again in an SVG or a test.
 
     Args:
-        runs: at least one, at most `MAX_RUNS`.
+        run: its curves.
         band_kind: what the shaded band shows.
-
-    Raises:
-        RunError: no run, or more runs than can be told apart.
     """
-    _check_runs(runs)
+    runs = [run]
     with styled():
         footer = Footer(run_labels(runs), two_panel_caption(runs, band_kind))
-        strip = max(0.5, 0.2 + 0.15 * len(runs))
+        strip = 0.5
         figure = footer.figure(panel_inches=3.25 + strip)
         grid = GridSpec(2, 2, figure=figure, height_ratios=[2.5, strip])
-        keys = _draw_cumulative(figure.add_subplot(grid[0, 0]), runs, band_kind)
-        keys += _draw_redundancy(figure.add_subplot(grid[0, 1]), runs, band_kind)
-        _draw_preference(figure.add_subplot(grid[1, 1]), runs)
+        keys = draw_cumulative(figure.add_subplot(grid[0, 0]), runs, band_kind)
+        right = figure.add_subplot(grid[0, 1])
+        keys += _draw_levels(right, run)
+        draw_redundancy(right, runs, band_kind)
+        draw_preference(figure.add_subplot(grid[1, 1]), runs)
         _draw_keys(figure.add_subplot(grid[1, 0]), keys)
         footer.draw(figure)
     return figure
@@ -77,7 +88,7 @@ def time_figure(runs: Sequence[DriftCurves], band_kind: BandKind = "mean") -> Fi
     Raises:
         RunError: no run, too many, or runs whose time bins differ in number.
     """
-    _check_runs(runs)
+    check_runs(runs)
     bins = {run.time_attention.shape[1] for run in runs}
     if len(bins) > 1:
         raise RunError(
@@ -98,7 +109,7 @@ def time_figure(runs: Sequence[DriftCurves], band_kind: BandKind = "mean") -> Fi
         axes.set_ylim(bottom=0.0)
         _time_axis(axes)
         axes.legend(
-            handles=[_key("--", "uniform attention")],
+            handles=[line_key("--", "uniform attention")],
             loc="lower right",
             bbox_to_anchor=(1.0, 1.0),
             borderaxespad=0.2,
@@ -111,10 +122,12 @@ def time_figure(runs: Sequence[DriftCurves], band_kind: BandKind = "mean") -> Fi
     return figure
 
 
-def _draw_cumulative(axes: Axes, runs: Sequence[DriftCurves], band_kind: BandKind) -> list[Line2D]:
-    """The left panel; returns the keys of its reference lines."""
+def draw_cumulative(
+    axes: Axes, runs: Sequence[DriftCurves], band_kind: BandKind, where: str = "left"
+) -> list[Line2D]:
+    """The left panel; returns the keys of its reference lines, which say `where` they are."""
     axes.plot([0, 1], [0, 1], color=_GREY, linestyle="--", linewidth=0.9, gid="uniform")
-    keys = [_key("--", "uniform attention (left)")]
+    keys = [line_key("--", f"uniform attention ({where})")]
     controls: list[str] = []
     for position, run in enumerate(runs):
         color, marker = run_style(position)
@@ -130,7 +143,7 @@ def _draw_cumulative(axes: Axes, runs: Sequence[DriftCurves], band_kind: BandKin
                 _draw_reached(axes, percent, fraction, color, marker)
     if controls:
         kinds = " or ".join(dict.fromkeys(controls))
-        keys.append(_key(":", f"position only: {kinds} video (left)"))
+        keys.append(line_key(":", f"position only: {kinds} video ({where})"))
     notes = _reached_notes(runs)
     # Below the diagonal no ranked curve can pass: the text there covers nothing.
     for row, (text, color) in enumerate(reversed(notes)):
@@ -160,7 +173,7 @@ def _draw_cumulative(axes: Axes, runs: Sequence[DriftCurves], band_kind: BandKin
 def _draw_reached(axes: Axes, percent: int, fraction: Metric, color: str, marker: str) -> None:
     """A marker where the share is reached, with the interval of the fraction as a bar."""
     if has_interval(fraction):
-        axes.plot(_ends(fraction), [percent / 100] * 2, color=color, linewidth=0.9)
+        axes.plot(interval_ends(fraction), [percent / 100] * 2, color=color, linewidth=0.9)
     axes.plot(
         np.array([fraction.mean], dtype=np.float64),
         [percent / 100],
@@ -190,8 +203,8 @@ def _reached_notes(runs: Sequence[DriftCurves]) -> list[tuple[str, str]]:
     return notes
 
 
-def _draw_redundancy(axes: Axes, runs: Sequence[DriftCurves], band_kind: BandKind) -> list[Line2D]:
-    """The right panel: running mean cosine, and the run's reference levels; returns the keys of those."""
+def _draw_levels(axes: Axes, run: DriftCurves) -> list[Line2D]:
+    """The run's mean similarities as levels across the panel; returns their keys."""
     kinds: tuple[tuple[str, Dashes, str], ...] = (
         ("patch_similarity", "--", "all patches"),
         ("unit_similarity", "-.", "random pairs of units"),
@@ -199,20 +212,17 @@ def _draw_redundancy(axes: Axes, runs: Sequence[DriftCurves], band_kind: BandKin
     )
     keys = []
     for name, dashes, label in kinds:
-        drawn = False
-        for position, run in enumerate(runs):
-            level: Metric = getattr(run, name)
-            if level.mean is not None and is_defined(level):
-                drawn = True
-                axes.axhline(
-                    level.mean,
-                    color=run_style(position).color,
-                    linestyle=dashes,
-                    linewidth=0.9,
-                    gid=f"{name}-{position}",
-                )
-        if drawn:
-            keys.append(_key(dashes, f"mean cosine: {label} (right)"))
+        level: Metric = getattr(run, name)
+        if level.mean is not None and is_defined(level):
+            axes.axhline(
+                level.mean, color=run_style(0).color, linestyle=dashes, linewidth=0.9, gid=f"{name}-0"
+            )
+            keys.append(line_key(dashes, f"mean cosine: {label} (right)"))
+    return keys
+
+
+def draw_redundancy(axes: Axes, runs: Sequence[DriftCurves], band_kind: BandKind) -> None:
+    """The right panel: running mean cosine of the most attended patches to their keyframe."""
     for position, run in enumerate(runs):
         _draw_banded(axes, run.patch_grid, run.redundancy, run, position, band_kind, "redundancy")
     if not any(np.isfinite(run.redundancy).any() for run in runs):
@@ -226,10 +236,9 @@ def _draw_redundancy(axes: Axes, runs: Sequence[DriftCurves], band_kind: BandKin
         xlim=(0, 1),
     )
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
-    return keys
 
 
-def _draw_preference(axes: Axes, runs: Sequence[DriftCurves]) -> None:
+def draw_preference(axes: Axes, runs: Sequence[DriftCurves]) -> None:
     """The strip below: redundancy preference of each run with its interval, its null as a grey bar."""
     axes.axvline(0.0, color=_GREY, linewidth=0.7)
     has_null = False
@@ -243,7 +252,7 @@ def _draw_preference(axes: Axes, runs: Sequence[DriftCurves]) -> None:
         text = f"undefined (n={preference.n})"
         if is_defined(preference):
             if has_interval(preference):
-                axes.plot(_ends(preference), [row, row], color=color, linewidth=1.2)
+                axes.plot(interval_ends(preference), [row, row], color=color, linewidth=1.2)
             axes.plot(
                 np.array([preference.mean], dtype=np.float64),
                 [row],
@@ -289,12 +298,13 @@ def _draw_keys(axes: Axes, keys: list[Line2D]) -> None:
     legend.set_in_layout(False)
 
 
-def _ends(metric: Metric) -> Float[np.ndarray, " end"]:
-    """Both ends of an interval."""
+def interval_ends(metric: Metric) -> Float[np.ndarray, " end"]:
+    """Both ends of an interval that has them, low then high."""
     return np.array([metric.ci_low, metric.ci_high], dtype=np.float64)
 
 
-def _key(dashes: Dashes, label: str) -> Line2D:
+def line_key(dashes: Dashes, label: str) -> Line2D:
+    """What a line style means, in grey: the entry of a legend."""
     return Line2D([], [], color=_GREY, linestyle=dashes, linewidth=1.0, label=label)
 
 
@@ -351,7 +361,12 @@ def _time_axis(axes: Axes) -> None:
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))
 
 
-def _check_runs(runs: Sequence[DriftCurves]) -> None:
+def check_runs(runs: Sequence[DriftCurves]) -> None:
+    """Refuse no run, and more than can be told apart.
+
+    Raises:
+        RunError: says how many there are.
+    """
     if not 1 <= len(runs) <= MAX_RUNS:
         raise RunError(
             f"{len(runs)} runs were given to one figure.", remedy=f"Give between 1 and {MAX_RUNS} runs."

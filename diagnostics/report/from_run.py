@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 import probes
-from diagnostics.errors import ForeignFolderError, IncompleteRunError, RunError
+from diagnostics.errors import IncompleteRunError, RunError
 from diagnostics.experiments.definitions import Definition, head_mask
 from diagnostics.experiments.definitions import pooled_share as pool_heads
 from diagnostics.report.curves import REDUNDANCY_POINTS, DriftCurves, ItemDrift, Pooling, gather
@@ -22,9 +22,8 @@ from diagnostics.store import (
     Metric,
     PairTensors,
     Record,
-    Summary,
+    load_summary,
     read_records,
-    read_summary,
     read_tensors,
     tensor_path,
 )
@@ -34,7 +33,6 @@ __all__ = [
     "headline_definition",
     "item_drift",
     "load_drift",
-    "load_summary",
     "measured_attention",
     "patch_attention",
     "pooled_share",
@@ -71,6 +69,7 @@ def load_drift(
     summary = load_summary(folder)
     items: list[ItemDrift] = []
     kinds: set[str] = set()
+    features: set[str] = set()
     for record in drawable_records(folder, condition):
         tensors = record_tensors(folder, record)
         chosen = headline_definition(tensors) if definition is None else definition
@@ -78,6 +77,8 @@ def load_drift(
         items.append(replace(measured, duration=record.source_seconds or float("nan")))
         if tensors.control is not None:
             kinds.add(tensors.control.kind)
+        if told := tensors.definitions.get("feature"):
+            features.add(str(told))
     metrics: Mapping[str, Metric] = summary.metrics if definition is None else {}
     return gather(
         name or folder.resolve().name,
@@ -85,32 +86,8 @@ def load_drift(
         metrics,
         control_kind=" or ".join(sorted(kinds)) or "blank",
         pooling=pooling,
+        feature=" or ".join(sorted(features)),
     )
-
-
-def load_summary(run_dir: Path) -> Summary:
-    """The summary of a run.
-
-    Raises:
-        ForeignFolderError: there is no such folder, or it holds no records.
-        IncompleteRunError: records, but no summary yet.
-        DamagedRunError: see `diagnostics.store.read_summary`.
-    """
-    if not run_dir.is_dir() or not any(run_dir.glob("samples.*.jsonl")):
-        problem = "This folder holds no run." if run_dir.is_dir() else "There is no such folder."
-        raise ForeignFolderError(
-            problem,
-            remedy="Give the folder that holds samples.0.jsonl, such as outputs/attention_drift/<run>.",
-            path=run_dir,
-        )
-    try:
-        return read_summary(run_dir)
-    except FileNotFoundError as error:
-        raise IncompleteRunError(
-            "The run has no summary.json: it has not finished.",
-            remedy="Run the same command again; it goes on where it stopped.",
-            path=run_dir,
-        ) from error
 
 
 def measured_attention(record: Record) -> bool:
@@ -140,7 +117,7 @@ def drawable_records(run_dir: Path, condition: str | None = None) -> list[Record
     if len(conditions) > 1:
         raise RunError(
             f"The run has several conditions: {', '.join(conditions)}.",
-            remedy="Choose one of them (--condition).",
+            remedy="Choose one of them (exp.condition).",
             path=run_dir,
         )
     return chosen

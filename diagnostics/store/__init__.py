@@ -1,8 +1,8 @@
 """What a run leaves on disk: records, tensors, manifest, summary, tables, thumbnails.
 
 `RunFolder` is the door for whoever measures. Whoever reads a run takes `read_records`, `read_tensors`,
-`read_manifests` and `read_summary`. Nothing here imports torch, and nothing is pickled: JSON, HDF5,
-CSV and pictures only.
+`read_manifests` and `read_summary`, or all but the tensors with `open_finished`. Nothing here imports torch,
+and nothing is pickled: JSON, HDF5, CSV and pictures only.
 """
 
 from diagnostics.store.canonical import (
@@ -16,6 +16,7 @@ from diagnostics.store.canonical import (
     pair_stem,
     plain,
 )
+from diagnostics.store.finished import FinishedRun, find_runs, load_summary, open_finished
 from diagnostics.store.manifest import Attempt, Counts, Machine, Manifest, read_manifests
 from diagnostics.store.record_log import all_records, read_records
 from diagnostics.store.records import VOLATILE, Failure, Record, comparable, from_json, latest, to_json
@@ -44,6 +45,7 @@ __all__ = [
     "Counts",
     "Difference",
     "Failure",
+    "FinishedRun",
     "Machine",
     "Manifest",
     "MergeCheck",
@@ -65,9 +67,12 @@ __all__ = [
     "condition_id",
     "config_hash",
     "differing_keys",
+    "find_runs",
     "from_json",
     "latest",
+    "load_summary",
     "merge_check",
+    "open_finished",
     "pair_file_name",
     "pair_stem",
     "plain",

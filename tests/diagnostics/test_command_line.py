@@ -94,9 +94,9 @@ def test_overrides_reach_hydra_in_its_own_form() -> None:
         "+exp=attention_drift",
         "model=tiny",
         "++exp.key_fraction=0.5",
-        "-m",
         "++out=x",
         "hydra.sweep.dir=${out}/.multirun",
+        "-m",
     ]
 
 
@@ -112,7 +112,7 @@ def test_any_path_may_be_given_as_it_is(tmp_path: Path, name: str) -> None:
 
 
 def test_paths_are_swept_over_where_asked() -> None:
-    assert rewrite_overrides(["-m", "model.path=a,b"]) == ["-m", "++model.path=a,b"]
+    assert rewrite_overrides(["-m", "model.path=a,b"]) == ["++model.path=a,b", "-m"]
 
 
 @pytest.mark.parametrize(

@@ -88,3 +88,71 @@ def test_bad_input_is_refused():
         probes.clustered_mean([1.0], ["a", "b"])
     with pytest.raises(ValueError, match="confidence"):
         probes.clustered_mean([1.0], ["a"], confidence=1.0)
+
+
+def difference_data(seed: int, shared: int, alone: int):
+    """Two sets of items: `shared` videos have both, `alone` more each side; each video has a level."""
+    rng = np.random.default_rng(seed)
+    levels = rng.normal(size=shared + 2 * alone)
+    left = np.repeat(np.arange(shared + alone), 3)
+    right = np.repeat(np.r_[np.arange(shared), np.arange(shared + alone, shared + 2 * alone)], 2)
+    values = [levels[of] + 0.3 * rng.normal(size=of.size) for of in (left, right)]
+    return values[0], left.tolist(), values[1] + 0.5, right.tolist()
+
+
+def test_a_difference_of_other_videos_is_scipys_two_sample_bootstrap():
+    first, first_groups, second, second_groups = difference_data(0, shared=0, alone=25)
+    ours = probes.clustered_difference(first, first_groups, second, second_groups, n_resamples=20_000)
+    # Equally many items a video: the mean of the videos' means is the mean of the items.
+    means = [
+        np.array([np.mean(values[np.array(groups) == g]) for g in dict.fromkeys(groups)])
+        for values, groups in ((first, first_groups), (second, second_groups))
+    ]
+    theirs = stats.bootstrap(
+        means,
+        lambda a, b, axis: b.mean(axis=axis) - a.mean(axis=axis),
+        vectorized=True,
+        method="percentile",
+        n_resamples=20_000,
+    ).confidence_interval
+    width = theirs.high - theirs.low
+    assert ours.mean == pytest.approx(second.mean() - first.mean(), abs=1e-12)
+    assert ours.ci_low == pytest.approx(theirs.low, abs=0.04 * width)
+    assert ours.ci_high == pytest.approx(theirs.high, abs=0.04 * width)
+    assert (ours.n, ours.n_groups) == (first.size + second.size, 25)
+
+
+def test_what_shared_videos_have_in_common_is_no_noise():
+    given = difference_data(1, shared=25, alone=0)
+    joint = probes.clustered_difference(*given)
+    apart = probes.clustered_difference(given[0], given[1], given[2], [f"other {g}" for g in given[3]])
+    assert joint.mean == apart.mean
+    assert joint.ci_high - joint.ci_low < 0.5 * (apart.ci_high - apart.ci_low)
+    paired = probes.clustered_mean(
+        [
+            given[2][np.array(given[3]) == g].mean() - given[0][np.array(given[1]) == g].mean()
+            for g in range(25)
+        ],
+        range(25),
+    )
+    assert (joint.ci_low, joint.ci_high) == pytest.approx((paired.ci_low, paired.ci_high), abs=1e-9)
+
+
+@pytest.mark.parametrize(("shared", "alone"), [(0, 30), (30, 0), (15, 15)])
+def test_the_interval_of_a_difference_covers_the_truth(shared, alone):
+    covered = 0
+    for seed in range(200):
+        given = difference_data(seed, shared, alone)
+        found = probes.clustered_difference(*given, n_resamples=500, seed=seed)
+        covered += found.ci_low <= 0.5 <= found.ci_high
+    assert 176 <= covered <= 199, covered / 200
+
+
+def test_a_difference_without_two_videos_on_both_sides_has_no_interval():
+    found = probes.clustered_difference([1.0, np.nan, 2.0], ["a", "b", "a"], [4.0, 6.0], ["a", "b"])
+    assert (found.mean, found.n, found.n_groups, found.n_undefined) == (3.5, 4, 1, 1)
+    assert np.isnan([found.ci_low, found.ci_high]).all()
+    nothing = probes.clustered_difference([], [], [1.0], ["a"])
+    assert np.isnan(nothing.mean)
+    with pytest.raises(ValueError, match="infinite"):
+        probes.clustered_difference([np.inf], ["a"], [1.0], ["a"])

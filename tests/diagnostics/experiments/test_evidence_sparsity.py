@@ -28,7 +28,7 @@ def procedures(cache: Path) -> dict[str, Path]:
     """Two rendered videos of 30 s at 8 fps, 240 frames."""
     from diagnostics.data.minihorizon import Config, load
 
-    items = load(Config(n_videos=2, seconds=30, cache=str(cache))).items
+    items = load(Config(n_videos=2, seconds=30, fps=8, cache=str(cache))).items
     return dict(zip("ab", dict.fromkeys(item.video for item in items), strict=True))
 
 

@@ -195,7 +195,9 @@ def test_loading_draws_no_bars_and_gives_them_back(
 def test_tiny_is_a_checkpoint_like_any_other(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("DIAGNOSTICS_CACHE", str(tmp_path))
     first, second, other = (
-        load_model(ModelConfig(name="tiny_random", path="tiny_random", dtype="float32", device="cpu", seed=seed))
+        load_model(
+            ModelConfig(name="tiny_random", path="tiny_random", dtype="float32", device="cpu", seed=seed)
+        )
         for seed in (0, 0, 1)
     )
     weights = [found.model.lm_head.weight for found in (first, second, other)]

@@ -9,32 +9,10 @@ import numpy as np
 import pytest
 
 from diagnostics.report.curves import DriftCurves, ItemDrift, gather
-from diagnostics.store import (
-    Attention,
-    Control,
-    Metric,
-    PairTensors,
-    Record,
-    RunFolder,
-    Similarity,
-    Summary,
-    Tokens,
-    Units,
-    config_hash,
-)
+from diagnostics.store import Metric, PairTensors, Record, RunFolder, Summary, config_hash
 from diagnostics.store.summary import write_summary
-from diagnostics.video.selection import Slot
 
-DEFINITION = {
-    "role": "question",
-    "layers": "all",
-    "heads": "all",
-    "weighting": "attention",
-    "head_pooling": "mass",
-    "pooling": "sum",
-}
-ROLES = ("question", "last")
-ROWS, COLS = 2, 3
+from ...finished_runs import attention_tensors, finished_record
 
 
 def ranked(share: np.ndarray) -> np.ndarray:
@@ -95,65 +73,14 @@ def metrics() -> dict[str, Metric]:
     return METRICS
 
 
-def _tensors(item_id: str, seed: int, units: int = 6, *, layers: int = 2, heads: int = 3) -> PairTensors:
-    """Attention, control and similarity of one item, at random, rows summing to 1."""
-    rng = np.random.default_rng(seed)
-    tokens = units * ROWS * COLS
-    mass = rng.dirichlet(np.full(tokens + 1, 0.5), size=(layers, heads, len(ROLES)))
-    unit_mass = mass[..., :-1].reshape(layers, heads, len(ROLES), units, -1).sum(axis=-1)
-    blank = rng.dirichlet(np.ones(units + 1), size=(layers, heads, len(ROLES)))
-    frames = np.arange(2 * units).reshape(units, 2)
-    frames[-1, 1] = -1  # an odd number of frames leaves the last unit half empty
-    seconds = np.where(frames < 0, np.nan, frames * 1.5)
-    unit, place = np.divmod(np.arange(tokens, dtype=np.int32), ROWS * COLS)
-    keys = np.isin(np.arange(units), (1, 3))
-    keyframe = np.where(np.arange(units) > 1, np.where(np.arange(units) > 3, 3, 1), -1).astype(np.int32)
-    keyframe[keys] = -1
-    return PairTensors(
-        item_id=item_id,
-        condition={},
-        layer=np.arange(layers, dtype=np.int32),
-        role=ROLES,
-        units=Units(frames, seconds, seconds, frames == 4),
-        tokens=Tokens(np.arange(tokens, dtype=np.int32), unit, place // COLS, place % COLS),
-        attention=Attention(
-            unit_mass.astype(np.float32),
-            mass[..., -1].astype(np.float32),
-            mass[..., :-1].mean(axis=1).astype(np.float32),
-        ),
-        similarity=Similarity(
-            rng.random((units, units), dtype=np.float32),
-            keys,
-            keyframe,
-            np.where(keyframe[unit] >= 0, rng.random(tokens), np.nan).astype(np.float32),
-        ),
-        control=Control(blank[..., :-1].astype(np.float32), blank[..., -1].astype(np.float32), "blank"),
-        definitions=DEFINITION,
-    )
-
-
-def _record(item_id: str, video_id: str, tensors: PairTensors) -> Record:
-    shown = tensors.units.frame_index >= 0
-    pairs = zip(tensors.units.frame_index[shown], tensors.units.true_seconds[shown], strict=True)
-    return Record(
-        item_id=item_id,
-        video_id=video_id,
-        slots=tuple(Slot(video_id, int(frame), float(time), float(time)) for frame, time in pairs),
-        answer="B",
-        target="C",
-        correct=False,
-        axes=tensors.axes,
-    )
-
-
 @pytest.fixture
 def run_folder(tmp_path: Path) -> tuple[Path, list[PairTensors]]:
     """A finished run of three items of two videos, one failed, written through `diagnostics.store`."""
     path, written = tmp_path / "tiny-minihorizon-1234", []
     with RunFolder.open(path, {"seed": 0}, config_hash({"seed": 0}), experiment="attention_drift") as run:
         for seed, (item_id, units) in enumerate([("a", 6), ("b/ä", 8), ("c", 6)]):
-            tensors = _tensors(item_id, seed, units)
-            run.save(_record(item_id, f"v{seed // 2}.mp4", tensors), tensors)
+            tensors = attention_tensors(item_id, seed, units)
+            run.save(finished_record(item_id, f"v{seed // 2}.mp4", tensors), tensors)
             pixels = np.full((2, 24, 36, 3), 40 * (seed + 1), np.uint8)
             # The most attended unit's first frame, and one more.
             most = int(np.argmax(tensors.attention.unit_mass[:, :, 0].mean(axis=(0, 1))))

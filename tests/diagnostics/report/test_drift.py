@@ -12,6 +12,7 @@ from matplotlib.text import Text
 from diagnostics.errors import RunError
 from diagnostics.report.curves import UNDEFINED, band, gather
 from diagnostics.report.drift import save_figure, time_figure, two_panel_figure
+from diagnostics.report.drift_comparison import comparison_figure, similarity_claims
 from diagnostics.report.style import MAX_RUNS, styled
 from diagnostics.store import Metric
 
@@ -65,7 +66,7 @@ def overlapping(figure: Figure) -> list[tuple[str, str]]:
 
 def test_the_left_panel_draws_mean_band_diagonal_and_control(make_run):
     run = make_run()
-    figure = two_panel_figure([run])
+    figure = two_panel_figure(run)
     x, y = line(figure, "cumulative-0")
     mean, low, high = band(run.cumulative, run.video_ids, "mean")
     np.testing.assert_array_equal(x, run.unit_grid)
@@ -81,7 +82,7 @@ def test_the_left_panel_draws_mean_band_diagonal_and_control(make_run):
 
 
 def test_markers_and_words_are_the_runs_numbers(make_run, metrics):
-    figure = two_panel_figure([make_run()])
+    figure = two_panel_figure(make_run())
     for percent in (50, 80, 90):
         x, y = line(figure, f"reached-{percent}")
         assert (x[0], y[0]) == (metrics[f"unit_fraction_{percent}"].mean, percent / 100)
@@ -93,7 +94,7 @@ def test_markers_and_words_are_the_runs_numbers(make_run, metrics):
 
 def test_the_right_panel_draws_the_running_mean_and_its_references(make_run, metrics):
     run = replace(make_run(), preference_null=(-0.004, 0.005))
-    figure = two_panel_figure([run], "items")
+    figure = two_panel_figure(run, "items")
     x, y = line(figure, "redundancy-0")
     np.testing.assert_array_equal(x, run.patch_grid)
     np.testing.assert_allclose(y, run.redundancy.mean(axis=0))
@@ -132,19 +133,26 @@ def test_bands_over_time_give_way_to_many_lines(make_run):
 def test_undefined_is_said_and_not_drawn(make_run, make_item):
     bare = gather("bare", [replace(make_item(0), redundancy=np.full(100, np.nan))], {})
     bare = replace(bare, control=np.full((1, 101), np.nan))
-    figure = two_panel_figure([bare, gather("empty", [], {})])
-    assert not by_gid(figure, "control-0")
-    assert not by_gid(figure, "reached-90")
+    for run in (bare, gather("empty", [], {})):
+        figure = two_panel_figure(run)
+        assert not by_gid(figure, "control-0")
+        assert not by_gid(figure, "reached-90")
+        told = texts(figure)
+        assert told.count("90% undefined (n=0)") == 1
+        assert told.count("undefined (n=0)") == 1
+        assert "undefined" in told
+    figure = comparison_figure([bare, gather("empty", [], {})])
     told = texts(figure)
     assert told.count("90% undefined (n=0)") == 2
-    assert told.count("undefined (n=0)") == 2
+    assert told.count("undefined (n=0)") == 2 + 2 * 3, "preference, and three similarities"
     assert "undefined" in told
+    assert any("Unit similarity is undefined on bare and empty." in " ".join(t.split()) for t in told)
     assert not any("position only" in text for text in told)
 
 
 def test_a_metric_without_interval_is_drawn_without_bar(make_run):
     lone = replace(make_run(), unit_fraction={90: Metric(0.5, float("nan"), float("nan"), 1), 80: UNDEFINED})
-    figure = two_panel_figure([lone])
+    figure = two_panel_figure(lone)
     assert line(figure, "reached-90")[0][0] == 0.5
     assert not by_gid(figure, "reached-80")
 
@@ -153,15 +161,17 @@ def test_a_metric_without_interval_is_drawn_without_bar(make_run):
 def test_no_text_covers_another_or_leaves_the_figure(make_run, count, units, tmp_path):
     name = "_run/$x_{2}$ <b>with-a-very-long-checkpoint-name</b> & 100% · budget 768 · rows=question " * 3
     runs = [make_run(f"{n} {name}" if n != 1 else name, units=units) for n in range(count)]
-    for figure in (two_panel_figure(runs), time_figure(runs)):
+    figures = [time_figure(runs), two_panel_figure(runs[0]) if count == 1 else comparison_figure(runs)]
+    for figure in figures:
         assert not overlapping(figure)
         figure.savefig(tmp_path / "figure.png")
-    assert len(two_panel_figure(runs).legends[0].get_texts()) == count
+    keys = 0 if count == 1 else 2
+    assert len(figures[1].legends[0].get_texts()) == count + keys
 
 
 def test_too_many_runs_and_unlike_time_grids_are_refused(make_run, make_item):
     with pytest.raises(RunError, match="0 runs"):
-        two_panel_figure([])
+        comparison_figure([])
     with pytest.raises(RunError, match=f"{MAX_RUNS + 1} runs"):
         time_figure([make_run()] * (MAX_RUNS + 1))
     with pytest.raises(RunError, match=r"\[20, 50\]"):
@@ -169,6 +179,57 @@ def test_too_many_runs_and_unlike_time_grids_are_refused(make_run, make_item):
 
 
 def test_the_same_run_gives_the_same_bytes(make_run, tmp_path):
-    first = save_figure(two_panel_figure([make_run()]), tmp_path / "first")
-    second = save_figure(two_panel_figure([make_run()]), tmp_path / "second")
+    first = save_figure(two_panel_figure(make_run()), tmp_path / "first")
+    second = save_figure(two_panel_figure(make_run()), tmp_path / "second")
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+def test_the_comparison_draws_each_runs_similarity_with_its_interval(make_run, metrics):
+    other = replace(make_run("other"), unit_similarity=Metric(0.97, 0.96, 0.98, 5))
+    figure = comparison_figure([make_run("run"), other])
+    for position, run in enumerate((make_run("run"), other)):
+        for name in ("unit_similarity", "patch_similarity"):
+            metric = getattr(run, name)
+            assert line(figure, f"{name}-{position}")[0].tolist() == [metric.mean]
+            ends = line(figure, f"{name}-interval-{position}")
+            assert ends[0].tolist() == [metric.ci_low, metric.ci_high]
+            assert set(ends[1]) == set(line(figure, f"{name}-{position}")[1])
+        assert line(figure, f"unit_similarity_between-{position}")[0].tolist() == [0.55]
+        assert not by_gid(figure, f"unit_similarity_between-interval-{position}"), "it has none"
+        np.testing.assert_allclose(line(figure, f"cumulative-{position}")[1], run.cumulative.mean(axis=0))
+        np.testing.assert_allclose(line(figure, f"redundancy-{position}")[1], run.redundancy.mean(axis=0))
+    assert {"0.970", "0.900"} <= set(texts(figure))
+
+
+def test_the_sentence_under_the_comparison_is_made_from_what_is_drawn(make_run):
+    high = replace(
+        make_run("redundant"),
+        unit_similarity=Metric(0.97, 0.96, 0.98, 5),
+        patch_similarity=Metric(0.95, 0.94, 0.96, 5),
+    )
+    runs = [make_run("needle"), high]
+    (statement,) = by_gid(comparison_figure(runs), "statement")
+    assert " ".join(statement.get_text().split()) == " ".join(similarity_claims(runs))
+    said = "Unit similarity and patch similarity are higher on redundant than on needle, with 95% intervals"
+    assert similarity_claims(runs)[0].startswith(f"{said} apart")
+    near = replace(high, unit_similarity=Metric(0.91, 0.88, 0.94, 5))
+    apart, overlap = sorted(similarity_claims([runs[0], near]))
+    assert apart.startswith(
+        "Patch similarity is higher on redundant than on needle, with 95% intervals apart"
+    )
+    assert overlap.startswith("Unit similarity is higher on redundant than on needle, but the 95% intervals")
+
+
+def test_the_caption_names_the_embeddings(make_run):
+    layer, projector = (replace(make_run(name), feature=name) for name in ("layer:1", "projector"))
+
+    def caption(figure: Figure) -> str:
+        (text,) = by_gid(figure, "caption")
+        return " ".join(text.get_text().split())
+
+    assert "embeddings layer:1." in caption(two_panel_figure(layer))
+    assert "embeddings layer:1." in caption(comparison_figure([layer, layer]))
+    assert "different embeddings (run 1: layer:1; run 2: projector)" in caption(
+        comparison_figure([layer, projector])
+    )
+    assert "embeddings" not in caption(two_panel_figure(make_run()))

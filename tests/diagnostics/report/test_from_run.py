@@ -1,9 +1,6 @@
 """A run written through the store, read back and compared with plain arithmetic on its arrays."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,7 +16,6 @@ from diagnostics.errors import (
     RunError,
 )
 from diagnostics.experiments.definitions import Definition
-from diagnostics.report.__main__ import main
 from diagnostics.report.from_run import headline_definition, item_drift, load_drift
 from diagnostics.report.item_pictures import attended_frames, draw_item, item_attention
 from diagnostics.store import read_records
@@ -46,6 +42,7 @@ def test_curves_are_those_of_the_arrays_written(run_folder, metrics):
     path, written = run_folder
     run = load_drift(path)
     assert (run.name, run.n_items, run.n_videos) == ("tiny-minihorizon-1234", 3, 2)
+    assert run.feature == "projector"
     assert run.n_units.tolist() == [6, 8, 6]
     for row, tensors in enumerate(written):
         heads = tensors.attention.unit_mass[:, :, 0].reshape(6, -1).astype(float)
@@ -213,34 +210,6 @@ def test_a_unit_is_shown_by_its_evidence(run_folder):
     assert frames.thumbnails[0][..., 2].mean() > 150
     assert frames.seconds[0] == tensors.units.true_seconds[most, 1]
     assert frames.evidence.tolist()[0]
-
-
-def test_the_command_compares_runs_and_prints_the_paths(run_folder, tmp_path, capsys):
-    path, _ = run_folder
-    out = tmp_path / "out"
-    assert main([str(path), str(path), "--name", "one", "--name", "two", "--out", str(out)]) == 0
-    printed = capsys.readouterr().out
-    files = sorted(p.name for p in out.iterdir())
-    stems = ("attention_drift", "attention_over_time")
-    assert files == sorted(f"{stem}.{suffix}" for stem in stems for suffix in ("png", "pdf"))
-    assert all(str(out / name) in printed for name in files)
-
-
-def test_the_command_names_a_folder_that_is_no_run(tmp_path):
-    command = [sys.executable, "-m", "diagnostics.report", str(tmp_path), "--out", str(tmp_path / "out")]
-    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "COLUMNS": "40"})
-    assert done.returncode == 1
-    assert f"file {tmp_path}: This folder holds no run." in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "out").exists()
-
-
-def test_names_must_be_as_many_as_runs(run_folder, tmp_path, capsys):
-    path, _ = run_folder
-    with pytest.raises(SystemExit) as stopped:
-        main([str(path), str(path), "--name", "one", "--out", str(tmp_path)])
-    assert stopped.value.code == 2
-    assert "2 runs, but 1 names" in capsys.readouterr().err
 
 
 def test_a_tensor_file_of_several_conditions_needs_a_choice(run_folder, make_second_condition):

@@ -118,7 +118,7 @@ def test_a_persons_own_settings_neither_change_the_figure_nor_are_changed(tmp_pa
 def test_drawing_imports_neither_torch_nor_pyplot():
     script = """
     import sys
-    import diagnostics.report.__main__, diagnostics.report.item_pictures
+    import diagnostics.report.compare_attention_drift, diagnostics.report.item_pictures
     assert not {"torch", "transformers", "matplotlib.pyplot"} & set(sys.modules), "imported"
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(script)], check=True)
