@@ -39,7 +39,7 @@ from diagnostics.testbed.lessons import Lesson, with_options
 from diagnostics.testbed.training import first_token_logits
 from diagnostics.video.perturb import GREY, fill
 from diagnostics.video.reading import FrameReader
-from diagnostics.video.sampling import uniform, uniform_plus_evidence
+from diagnostics.video.sampling import select_frames, uniform, uniform_plus_evidence
 from diagnostics.video.selection import BLANK, Frames, Selection
 
 __all__ = ["ASKING", "UNIT", "Asked", "Bench", "Observed", "share"]
@@ -191,12 +191,12 @@ class Bench:
 
     def uniform(self, item: Item, budget: int) -> Selection:
         """Evenly spaced frames."""
-        return uniform.select(uniform.Config(budget=budget), self.reader.index(item.video), item)
+        return select_frames(uniform, uniform.Config(budget=budget), self.reader.index(item.video), item)
 
     def enriched(self, item: Item, budget: int) -> Selection:
         """Evenly spaced frames, up to half of them exchanged for evidence."""
         config = uniform_plus_evidence.Config(budget=budget, evidence_frames=budget // 2)
-        return uniform_plus_evidence.select(config, self.reader.index(item.video), item)
+        return select_frames(uniform_plus_evidence, config, self.reader.index(item.video), item)
 
     def frames(self, item: Item, selection: Selection, video: Path | None = None) -> Frames:
         """The selection's pictures, read from the item's video or from another file in its place."""

@@ -12,9 +12,8 @@ from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
-from jaxtyping import Int
 
-from diagnostics.video.perturb import Clock, moved
+from diagnostics.video.perturb import Clock, drawn_order, moved
 from diagnostics.video.selection import Selection
 
 __all__ = ["ORDERS", "Order", "padded", "reorder"]
@@ -57,11 +56,11 @@ def reorder(
         places = np.arange(count)[::-1]
     elif order == "blocks":
         pieces = np.array_split(np.arange(count), min(blocks, count))
-        places = np.concatenate([pieces[place] for place in _drawn(len(pieces), random)])
+        places = np.concatenate([pieces[place] for place in drawn_order(len(pieces), random)])
     else:
         size = count if order == "full" else window
         starts = range(0, count, size)
-        places = np.concatenate([start + _drawn(min(size, count - start), random) for start in starts])
+        places = np.concatenate([start + drawn_order(min(size, count - start), random) for start in starts])
     told = "" if order == "reversed" else f"seed={seed}, "
     size_told = {"blocks": f"blocks={blocks}, ", "local": f"window={window}, "}.get(order, "")
     slots = (places[:, None] * unit + np.arange(unit)).ravel()
@@ -76,12 +75,3 @@ def padded(selection: Selection, unit: int) -> Selection:
     return (
         replace(selection, slots=selection.slots + selection.slots[-1:] * missing) if missing else selection
     )
-
-
-def _drawn(count: int, random: np.random.Generator) -> Int[np.ndarray, " piece"]:
-    """An order other than the one they are in, where there is one."""
-    identity = np.arange(count)
-    drawn = identity
-    while count > 1 and np.array_equal(drawn, identity):
-        drawn = random.permutation(count)
-    return drawn

@@ -18,13 +18,15 @@ from diagnostics.video.selection import BLANK, Frames, Selection, Slot
 
 __all__ = [
     "GREY",
+    "Clock",
     "ReadPixels",
     "blank",
     "blank_frames",
+    "drawn_order",
     "fill",
+    "moved",
     "permuted",
     "permuted_frames",
-    "reversed_order",
 ]
 
 GREY = 128
@@ -42,33 +44,19 @@ def blank(selection: Selection) -> Selection:
     return replace(selection, slots=slots, rule=f"{selection.rule}; blank")
 
 
-def permuted(selection: Selection, seed: int, timestamps: Clock = "slot", unit: int = 1) -> Selection:
+def permuted(selection: Selection, seed: int, timestamps: Clock = "slot") -> Selection:
     """The pictures in another order, drawn with `seed`; never the order they were in.
 
+    Whole temporal units, and milder orders, are moved by `diagnostics.video.order`.
+
     Args:
-        selection: with a single slot (or unit) it comes back in the only order there is.
+        selection: with a single slot it comes back in the only order there is.
         seed: of NumPy's default generator.
         timestamps: `slot` leaves the times where they are, so that the model is told a normal clock;
             `carry` moves each with its picture.
-        unit: pictures that stay together, in their order: those of one temporal unit of the model.
-
-    Raises:
-        ValueError: the slots are no whole number of units.
     """
-    order = _by_unit(_order(_units(selection, unit), seed), unit)
-    by = f", unit={unit}" if unit > 1 else ""
-    return moved(selection, order, timestamps, f"permuted(seed={seed}, timestamps={timestamps}{by})")
-
-
-def reversed_order(selection: Selection, timestamps: Clock = "slot", unit: int = 1) -> Selection:
-    """The pictures backwards; see `permuted` for `timestamps` and `unit`.
-
-    Raises:
-        ValueError: the slots are no whole number of units.
-    """
-    order = _by_unit(np.arange(_units(selection, unit))[::-1], unit)
-    by = f", unit={unit}" if unit > 1 else ""
-    return moved(selection, order, timestamps, f"reversed(timestamps={timestamps}{by})")
+    order = drawn_order(len(selection), np.random.default_rng(seed))
+    return moved(selection, order, timestamps, f"permuted(seed={seed}, timestamps={timestamps})")
 
 
 def blank_frames(frames: Frames) -> Frames:
@@ -78,7 +66,7 @@ def blank_frames(frames: Frames) -> Frames:
 
 def permuted_frames(frames: Frames, seed: int, timestamps: Clock = "slot") -> Frames:
     """`permuted` with its pictures."""
-    order = _order(len(frames.selection), seed)
+    order = drawn_order(len(frames.selection), np.random.default_rng(seed))
     return Frames(frames.pixels[order], permuted(frames.selection, seed, timestamps))
 
 
@@ -114,6 +102,7 @@ def fill(selection: Selection, read_pixels: ReadPixels, size: tuple[int, int] | 
 
 
 def moved(selection: Selection, order: Int[np.ndarray, " slot"], timestamps: Clock, how: str) -> Selection:
+    """The slots in a given order; `how` goes into the rule. See `permuted` for `timestamps`."""
     slots = [selection.slots[place] for place in order.tolist()]
     if timestamps == "slot":
         clock = [slot.shown_seconds for slot in selection.slots]
@@ -121,20 +110,9 @@ def moved(selection: Selection, order: Int[np.ndarray, " slot"], timestamps: Clo
     return replace(selection, slots=tuple(slots), rule=f"{selection.rule}; {how}")
 
 
-def _units(selection: Selection, unit: int) -> int:
-    if unit < 1 or len(selection) % unit:
-        raise ValueError(f"{len(selection)} slots are no whole number of units of {unit}")
-    return len(selection) // unit
-
-
-def _by_unit(order: Int[np.ndarray, " unit"], unit: int) -> Int[np.ndarray, " slot"]:
-    """The slots of units in that order."""
-    return (order[:, None] * unit + np.arange(unit)).ravel()
-
-
-def _order(count: int, seed: int) -> Int[np.ndarray, " slot"]:
+def drawn_order(count: int, generator: np.random.Generator) -> Int[np.ndarray, " place"]:
     """A permutation other than the identity, where there is one."""
-    generator, order = np.random.default_rng(seed), np.arange(count)
+    order = np.arange(count)
     while count > 1 and np.array_equal(order, np.arange(count)):
         order = generator.permutation(count)
     return order

@@ -22,7 +22,7 @@ from diagnostics.models.prompting import prepare_inputs
 from diagnostics.testbed.lessons import INSTRUCTION
 from diagnostics.testbed.surgery.source import code_digest, digest_of
 from diagnostics.video.reading import FrameReader
-from diagnostics.video.sampling import uniform_plus_evidence
+from diagnostics.video.sampling import select_frames, uniform_plus_evidence
 from diagnostics.video.selection import Frames
 
 __all__ = ["ROLES", "RULE", "TASKS", "EvidenceHeads", "evidence_heads"]
@@ -88,7 +88,7 @@ def _measure(source: Path, file: Path) -> None:
     lifts: dict[str, list[np.ndarray]] = {task: [] for task in TASKS}
     with FrameReader() as reader:
         for item in items:
-            selection = uniform_plus_evidence.select(_SAMPLING, reader.index(item.video), item)
+            selection = select_frames(uniform_plus_evidence, _SAMPLING, reader.index(item.video), item)
             frames = Frames(reader.read(item.video, selection.frame_indices), selection)
             prompt = prepare_inputs(loaded, item, frames, instruction=INSTRUCTION, max_new_tokens=1)
             tokens = hooks.token_map(

@@ -15,7 +15,7 @@ import numpy as np
 from diagnostics.data.items import Item
 from diagnostics.validation.bench import UNIT, Asked, Bench, share
 from diagnostics.validation.rows import Row
-from diagnostics.video.perturb import permuted, reversed_order
+from diagnostics.video.order import reorder
 from diagnostics.video.selection import Selection
 
 __all__ = ["apart", "backwards", "order_items", "rows", "shuffled"]
@@ -96,14 +96,14 @@ def _order(bench: Bench) -> Iterator[Row]:
 def backwards(asked: Asked) -> Asked:
     """Whole units, last to first, the clock in place."""
     assert asked.selection is not None
-    return Asked(asked.item, reversed_order(asked.selection, "slot", UNIT))
+    return Asked(asked.item, reorder(asked.selection, "reversed", unit=UNIT))
 
 
 def shuffled(asked: Sequence[Asked]) -> list[list[Asked]]:
     """All questions with their units in several random orders, each its own; the clock in place."""
     return [
         [
-            Asked(one.item, permuted(one.selection, turn * len(asked) + place, "slot", UNIT))
+            Asked(one.item, reorder(one.selection, "full", seed=turn * len(asked) + place, unit=UNIT))
             for place, one in enumerate(asked)
             if one.selection is not None
         ]

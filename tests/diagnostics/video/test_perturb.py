@@ -11,7 +11,6 @@ from diagnostics.video.perturb import (
     fill,
     permuted,
     permuted_frames,
-    reversed_order,
 )
 from diagnostics.video.selection import BLANK, Frames, Selection, Slot
 
@@ -89,28 +88,3 @@ def test_fill_reads_from_one_video():
     two = selection_of([1]).slots + selection_of([2], source="other").slots
     with pytest.raises(ValueError, match="other"):
         fill(Selection(two, "by hand", 25.0, 1000, 40.0, 2), pixels_of)
-
-
-@settings(deadline=None, max_examples=30)
-@given(st.integers(1, 12), st.integers(1, 4), st.integers(0, 99), st.sampled_from(["slot", "carry"]))
-def test_units_move_as_wholes(units, unit, seed, timestamps):
-    selection = selection_of(np.arange(units * unit) * 3)
-    backwards = reversed_order(selection, timestamps, unit)
-    shuffled = permuted(selection, seed, timestamps, unit)
-    for moved in (backwards, shuffled):
-        blocks = moved.frame_indices.reshape(units, unit)
-        assert sorted(blocks[:, 0].tolist()) == (np.arange(units) * unit * 3).tolist()
-        assert (np.diff(blocks, axis=1) == 3).all(), "inside a unit the order stays"
-        expected = selection.shown_seconds if timestamps == "slot" else moved.true_seconds
-        np.testing.assert_array_equal(moved.shown_seconds, expected)
-    assert backwards.frame_indices.reshape(units, unit)[:, 0].tolist() == [
-        3 * unit * place for place in range(units - 1, -1, -1)
-    ]
-    again = reversed_order(backwards, timestamps, unit)
-    assert again.slots == selection.slots, "twice backwards is forwards"
-
-
-def test_half_a_unit_cannot_be_moved():
-    for move in (lambda s: permuted(s, 0, unit=2), lambda s: reversed_order(s, unit=2)):
-        with pytest.raises(ValueError, match="no whole number of units"):
-            move(selection_of([1, 2, 3]))
