@@ -30,6 +30,8 @@ class Stage:
         tasks: weights of the tasks of video lessons; empty for look-ups alone.
         units: fewest and most units of a video.
         look_ups: share of lessons that are look-ups, in stages with videos.
+        cool_down: last steps of the stage over which the learning rate falls to a twentieth; the next stage
+            begins at the full rate again.
         spread: share of video lessons whose frames are evenly spread, as a uniform sampler takes them.
             In the others half of the frames or so are of the evidence, and how many would tell the answer.
     """
@@ -41,6 +43,7 @@ class Stage:
     units: tuple[int, int] = (0, 0)
     look_ups: float = 0.125
     spread: float = 0.0
+    cool_down: int = 0
 
 
 CURRICULUM: tuple[Stage, ...] = (
@@ -105,13 +108,36 @@ CURRICULUM: tuple[Stage, ...] = (
         ),
         (3, 16),
         spread=0.6,
+        cool_down=1050,
+    ),
+    Stage(
+        "order and phase, evenly spread",
+        2000,
+        32,
+        (
+            ("Hist", 0.3),
+            ("Size", 0.8),
+            ("Site", 0.9),
+            ("RSR", 2.5),
+            ("PR", 4.0),
+            ("IR", 1.6),
+            ("LLS", 0.4),
+            ("CPR", 0.3),
+            ("LA", 0.3),
+        ),
+        (6, 16),
+        spread=0.9,
+        cool_down=600,
     ),
 )
 
 
 def scaled(curriculum: tuple[Stage, ...], share: float) -> tuple[Stage, ...]:
     """The same stages with a share of their steps, at least one each."""
-    return tuple(replace(stage, steps=max(1, round(share * stage.steps))) for stage in curriculum)
+    return tuple(
+        replace(stage, steps=max(1, round(share * stage.steps)), cool_down=round(share * stage.cool_down))
+        for stage in curriculum
+    )
 
 
 def draw(stage: Stage, footage: Footage, random: Generator) -> list[list[Lesson]]:

@@ -24,12 +24,10 @@ from diagnostics.testbed.curriculum import Stage, draw
 from diagnostics.testbed.footage import Footage
 from diagnostics.testbed.speed import units_at_once
 
-__all__ = ["Progress", "Trained", "first_token_logits", "train"]
+__all__ = ["Progress", "Trained", "first_token_logits", "learning_rate", "train"]
 
 _RATE = 1e-3
 _WARM_UP = 50
-_COOL_DOWN = 0.15
-"""Share of the last steps over which the learning rate falls to a twentieth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +83,8 @@ def train(
         for step in range(done, steps):
             began = time.monotonic()
             for group in optimiser.param_groups:
-                group["lr"] = _RATE * _factor(step, steps)
-            stage = _stage_of(curriculum, step)
+                group["lr"] = learning_rate(curriculum, step)
+            stage, _ = _stage_of(curriculum, step)
             random = default_rng(SeedSequence((seed, step)))
             batches = [make_batch(part, footage) for part in draw(stage, footage, random) if part]
             loss, right = _losses(model, batches)
@@ -102,17 +100,18 @@ def train(
     return Trained(model.eval(), elapsed)
 
 
-def _factor(step: int, steps: int) -> float:
-    """Of the learning rate: up, level, and down at the end."""
-    cool = max(1, round(_COOL_DOWN * steps))
-    down = 0.05 + 0.95 * min(1.0, (steps - step) / cool)
-    return min(1.0, (step + 1) / _WARM_UP) * down
+def learning_rate(curriculum: Sequence[Stage], step: int) -> float:
+    """Of one step: up at the very beginning, level, and down at the end of each stage that cools down."""
+    stage, left = _stage_of(curriculum, step)
+    down = 0.05 + 0.95 * min(1.0, left / stage.cool_down) if stage.cool_down else 1.0
+    return _RATE * min(1.0, (step + 1) / _WARM_UP) * down
 
 
-def _stage_of(curriculum: Sequence[Stage], step: int) -> Stage:
+def _stage_of(curriculum: Sequence[Stage], step: int) -> tuple[Stage, int]:
+    """The stage of a step, and how many of its steps are left, this one included."""
     for stage in curriculum:
         if step < stage.steps:
-            return stage
+            return stage, stage.steps - step
         step -= stage.steps
     raise IndexError(step)
 

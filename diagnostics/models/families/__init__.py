@@ -5,7 +5,7 @@ A module is named like the configuration's `model_type` (or lists others in `MOD
 - `video_arguments(selection)`: keyword arguments for the processor's call, beside the frames;
 - `size_limits(min_pixels, max_pixels, current)`: the video processor's `size` under pixel limits;
 - `frame_limit(frame_pixels, n_frames, current)`: the video processor's `size` that bounds each frame;
-- `pixels_left(n_frames, current)`: pixels that `size` leaves each frame; None where their number is no matter;
+- `pixels_left(n_frames, current)`: pixels that `size` leaves each frame; None where it makes no difference;
 - `notices(selection, model)`: what the family cannot express about this selection, as `kind: details`;
 - `positions(model, inputs)`: rotary positions [axis, 1, position] of a prompt where the library's differ from
   those the family was trained with; None where they don't;

@@ -8,7 +8,7 @@ from diagnostics.testbed.batches import make_batch
 from diagnostics.testbed.checkpoint import processor
 from diagnostics.testbed.curriculum import Stage
 from diagnostics.testbed.lessons import look_up
-from diagnostics.testbed.training import first_token_logits, train
+from diagnostics.testbed.training import first_token_logits, learning_rate, train
 
 SHORT = (Stage("look-up", 3, 8), Stage("video", 3, 8, (("Hist", 1.0), ("RSR", 1.0)), (2, 3), 0.25))
 
@@ -42,6 +42,23 @@ def test_a_stopped_run_goes_on_as_if_it_had_not(footage, tmp_path):
     assert nothing_left.seconds == resumed.seconds > 0
     other = train(footage, SHORT, 8, None, lambda progress: None)
     assert not same(whole, weights(other))
+
+
+def test_the_learning_rate_warms_up_once_and_cools_where_a_stage_says_so():
+    stages = (
+        Stage("long", 100, 8),
+        Stage("cooling", 100, 8, cool_down=50),
+        Stage("last", 20, 8, cool_down=20),
+    )
+    rates = [learning_rate(stages, step) for step in range(220)]
+    assert rates[0] == pytest.approx(1e-3 / 50)
+    assert rates[49:151] == pytest.approx([1e-3] * 102)
+    assert rates[199] == pytest.approx(1e-3 * (0.05 + 0.95 / 50))
+    assert rates[175] == pytest.approx(1e-3 * (0.05 + 0.95 / 2))
+    assert rates[200] == pytest.approx(1e-3), "the next stage begins at the full rate"
+    assert rates[219] == pytest.approx(1e-3 * (0.05 + 0.95 / 20))
+    with pytest.raises(IndexError):
+        learning_rate(stages, 220)
 
 
 def test_another_recipe_is_not_resumed(footage, tmp_path):
