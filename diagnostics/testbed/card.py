@@ -44,8 +44,8 @@ the questions of MiniHorizon's splits.
 Seed {training.seed}, {training.videos} training videos, AdamW in float32, torch {torch.__version__},
 transformers {transformers.__version__}, {minutes:.0f} minutes of steps.
 
-| stage | steps | batch | tasks | units | evenly spread frames |
-|---|---|---|---|---|---|
+| stage | steps | last, cooling down | batch | tasks | units | evenly spread frames |
+|---|---|---|---|---|---|---|
 {chr(10).join(stages)}
 
 One lesson in eight of the video stages is a look-up in text alone; two in five of the others have no options.
@@ -69,7 +69,8 @@ def _stage(stage: Stage) -> str:
     tasks = ", ".join(name for name, _ in stage.tasks) or "look-ups"
     units = f"{stage.units[0]} to {stage.units[1]}" if stage.tasks else "none"
     spread = f"{stage.spread:.0%}" if stage.tasks else "none"
-    return f"| {stage.name} | {stage.steps} | {stage.batch} | {tasks} | {units} | {spread} |"
+    told = (stage.name, stage.steps, stage.cool_down, stage.batch, tasks, units, spread)
+    return f"| {' | '.join(map(str, told))} |"
 
 
 def _table(scores: Sequence[Score]) -> list[str]:
