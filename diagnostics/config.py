@@ -118,6 +118,8 @@ class RunConfig:
 
 
 _KEYS = ("exp", "model", "data", "sampling", "backend", "reading", "out", "threads")
+_FOR_DATA = "for_data"
+"""Values that an experiment's YAML file has for one kind of data: its other keys look them up."""
 
 
 def run_config(values: Mapping[str, Any]) -> RunConfig:
@@ -127,6 +129,7 @@ def run_config(values: Mapping[str, Any]) -> RunConfig:
         ConfigError: no experiment was chosen, a key is unknown (the near match is named), a value is
             missing or has the wrong type.
     """
+    values = {key: value for key, value in values.items() if key != _FOR_DATA}
     for key in values:
         if key not in _KEYS:
             raise ConfigError(f"Unknown key {key!r}.", remedy=near_match(key, _KEYS))

@@ -48,7 +48,7 @@ class Asking:
 
     Args:
         context: of the run.
-        attention: also capture the question's attention over units, and the units' embeddings.
+        attention: of videos, also capture the question's attention over units, and the units' embeddings.
     """
 
     def __init__(self, context: Context, *, attention: bool = False) -> None:
@@ -63,14 +63,18 @@ class Asking:
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    def __call__(self, pair: Pair, source: Source) -> Measured:
-        """Ask one pair; raises `ObservationError` where the model cannot be observed."""
+    def __call__(self, pair: Pair, source: Source, max_new_tokens: int | None = None) -> Measured:
+        """Ask one pair; raises `ObservationError` where the model cannot be observed.
+
+        Args:
+            max_new_tokens: of the reply, instead of the backend's.
+        """
         try:
-            return self._ask(source)
+            return self._ask(source, max_new_tokens or self._context.config.backend.max_new_tokens)
         except hooks.HooksError as error:
             raise ObservationError(error.problem, remedy=error.remedy, path=pair.item.video) from error
 
-    def _ask(self, source: Source) -> Measured:
+    def _ask(self, source: Source, max_new_tokens: int) -> Measured:
         loaded, backend, item = self._context.model, self._context.config.backend, source.item
         if self._reuse is None:
             self._reuse = self._stack.enter_context(hooks.reuse_units(loaded.model))
@@ -80,7 +84,7 @@ class Asking:
             item,
             source.frames,
             instruction=backend.instruction,
-            max_new_tokens=backend.max_new_tokens,
+            max_new_tokens=max_new_tokens,
             form=source.form,
             frame_pixels=source.frame_pixels,
         )
@@ -89,18 +93,22 @@ class Asking:
         prepared = time.perf_counter()
         fields: dict[str, Any] = {"warnings": [*prompt.notices]}
         measures = _shown_measures(item, source)
+        fields["warnings"] += position_warnings(loaded, inputs)
         if tokens is None:
-            reply = answer(loaded, inputs, item, backend.max_new_tokens)
             fields |= {"n_prompt_tokens": prompt.n_tokens, "prompt_sha256": prompt.sha256}
         else:
             fields |= prompt_fields(prompt, inputs, tokens)
-            fields["warnings"] += position_warnings(loaded, inputs)
+        if tokens is None or source.form == "images":
+            reply = answer(loaded, inputs, item, max_new_tokens)
+        else:
             with self._reuse.units(unit_names(source, tokens)):
                 if self._attention:
-                    reply, looked = self._observe(loaded, inputs, tokens, source)
+                    reply, looked = self._observe(loaded, inputs, tokens, source, max_new_tokens)
                     measures |= looked
                 else:
-                    reply = answer(loaded, inputs, item, backend.max_new_tokens)
+                    reply = answer(loaded, inputs, item, max_new_tokens)
+        if reply.cut and not item.options:  # a letter comes first; what else is said does not matter
+            fields["warnings"].append(f"cut_reply: the reply goes on after {max_new_tokens} tokens")
         fields |= answer_fields(item, reply)
         fields["measures"] = measures | choice_measure(item, reply) | _log_odds(source, reply)
         if source.foil is not None:
@@ -109,8 +117,8 @@ class Asking:
         return Measured(fields)
 
     def _tokens(self, loaded: LoadedModel, prompt: Prompt, source: Source) -> hooks.TokenMap | None:
-        """The map of a video prompt; None for separate images and for text alone."""
-        if source.form != "video":
+        """The map of the prompt; None for text alone."""
+        if source.form == "nothing":
             return None
         return hooks.token_map(
             loaded.model,
@@ -118,11 +126,16 @@ class Asking:
             prompt.inputs,
             question=prompt.question,
             options=prompt.options or None,
-            n_frames=len(source.frames.selection),
+            n_frames=len(source.frames.selection) if source.form == "video" else None,
         )
 
     def _observe(
-        self, loaded: LoadedModel, inputs: Any, tokens: hooks.TokenMap, source: Source
+        self,
+        loaded: LoadedModel,
+        inputs: Any,
+        tokens: hooks.TokenMap,
+        source: Source,
+        max_new_tokens: int,
     ) -> tuple[Reply, dict[str, float]]:
         """The answer, and concentration, evidence alignment and unit similarity of the same forward."""
         rows = {"question": tokens.rows("question")}
@@ -134,7 +147,7 @@ class Asking:
             hooks.visual_features(loaded.model, tokens, ("projector",)) as features,
             hooks.attention_rows(loaded.model, tokens, rows=rows) as captured,
         ):
-            reply = answer(loaded, inputs, source.item, self._context.config.backend.max_new_tokens)
+            reply = answer(loaded, inputs, source.item, max_new_tokens)
         evidence = source.item.evidence
         localised = evidence is not None and evidence.kind != "global"
         shown = ShownUnits.of(source.frames.selection, tokens.unit_slots, source.item)
@@ -146,7 +159,11 @@ class Asking:
 
 
 def unit_names(source: Source, tokens: hooks.TokenMap) -> list[tuple[object, ...]]:
-    """What each temporal unit shows: units of the same name have the same pictures, hence one encoding."""
+    """What each temporal unit of a video shows: units of the same name have the same pictures.
+
+    A picture is that of its video and frame, at the size it was read or made equal to, through JPEG or not;
+    what the processor makes of it, `hooks.reuse_units` adds. Where the reader's settings change, a run does.
+    """
     slots = source.frames.selection.slots
     size = (*source.frames.pixels.shape[1:3], source.jpeg)
     return [
@@ -175,14 +192,19 @@ def _log_odds(source: Source, reply: Reply) -> dict[str, float]:
 
 
 def _shown_measures(item: Item, source: Source) -> dict[str, float]:
-    """How much of the evidence the selection shows: slots that hold some, windows that were hit."""
+    """How much of the evidence the selection shows: slots that hold it, in all and by window; windows hit."""
     if item.evidence is None or item.evidence.kind == "global" or source.form == "nothing":
         return {}
-    selection = source.frames.selection
-    windows = item.evidence.windows
-    hit = [bool(selection.holds(replace(item.evidence, windows=(one,))).any()) for one in windows]
+    selection, windows = source.frames.selection, item.evidence.windows
+    if not windows:
+        return {}
+    slots = [
+        int(selection.holds(replace(item.evidence, windows=(one,)), item.video_id).sum()) for one in windows
+    ]
+    hit = [count > 0 for count in slots]
     return {
-        "evidence_slots": float(selection.holds(item.evidence).sum()),
+        "evidence_slots": float(selection.holds(item.evidence, item.video_id).sum()),
+        "evidence_slots_per_window": float(np.mean(slots)),
         "windows_hit": float(np.mean(hit)),
         "any_window_hit": float(any(hit)),
         "all_windows_hit": float(all(hit)),

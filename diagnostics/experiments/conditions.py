@@ -18,7 +18,7 @@ from diagnostics.store.canonical import condition_id
 from diagnostics.store.records import Record
 from diagnostics.store.summary import Metric, Row
 
-__all__ = ["Answers", "baseline_table", "measure_rows", "metric_of"]
+__all__ = ["ALL", "Answers", "baseline_table", "measure_rows", "metric_of"]
 
 ALL = "all"
 """The task of a row over all tasks."""
@@ -148,6 +148,12 @@ class Answers:
         """The items of one task."""
         return self.where(lambda _, own: own == task)
 
+    def by_task(self) -> list[tuple[str, Answers]]:
+        """All of them as `all`, then the items of each task where there are several."""
+        tasks = list(dict.fromkeys(self.tasks))
+        each = [(task or "(none)", self.of_task(task)) for task in tasks] if len(tasks) > 1 else []
+        return [(ALL, self), *each]
+
     def differences(
         self,
         reference: Condition,
@@ -164,9 +170,7 @@ class Answers:
         McNemar's exact p with its counts, items and videos.
         """
         rows: list[dict[str, object]] = []
-        tasks = [ALL, *(dict.fromkeys(self.tasks) if by_task and len(set(self.tasks)) > 1 else ())]
-        for task in tasks:
-            some = self if task == ALL else self.of_task(task)
+        for task, some in self.by_task() if by_task else [(ALL, self)]:
             found = [
                 statistics.paired_difference(
                     some.column(reference, measure), some.column(other, measure), some.videos, seed=seed
@@ -179,7 +183,7 @@ class Answers:
                 rows.append(
                     {
                         **other,
-                        "task": task or "(none)",
+                        "task": task,
                         "measure": measure,
                         "reference": one.mean_a,
                         "value": one.mean_b,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -52,10 +53,17 @@ class Context:
     sampling: Any
     folder: RunFolder
     console: Console
+    _loading: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
+
+    @property
+    def model(self) -> LoadedModel:
+        """The model, loaded when first asked for, from whichever thread: a run with nothing left to do never
+        loads it."""
+        with self._loading:
+            return self._loaded
 
     @cached_property
-    def model(self) -> LoadedModel:
-        """The model, loaded when first asked for: a run with nothing left to do never loads it."""
+    def _loaded(self) -> LoadedModel:
         from diagnostics.models.loading import load_model
 
         with self.console.status(f"Loading {self.config.model.name}"):

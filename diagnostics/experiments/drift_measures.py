@@ -52,7 +52,7 @@ class ShownUnits:
             frame_index=looked_up(selection.frame_indices, -1).astype(np.int64),
             true_seconds=looked_up(selection.true_seconds, np.nan),
             shown_seconds=looked_up(selection.shown_seconds, np.nan),
-            evidence=looked_up(selection.holds(item.evidence), False).astype(bool),
+            evidence=looked_up(selection.holds(item.evidence, item.video_id), False).astype(bool),
         )
 
     @property

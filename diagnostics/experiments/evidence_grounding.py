@@ -6,8 +6,9 @@ as images. So the chain in between is made of settings with one difference each,
 
     chance -> text alone -> uniform -> evidence swapped in -> oracle matched -> 1
 
-at one budget, one token count and one clock. Its steps are the language prior, the video, the sampling,
-distraction and length, and interpretation; they sum to 1 less chance whatever they are.
+at one budget and one token count. The oracle is told uniform's times; evidence that is swapped in keeps its
+own, as from a sampler that found it. The steps are the language prior, the video, the sampling, distraction
+and length, and interpretation; they sum to 1 less chance whatever they are.
 """
 
 from __future__ import annotations
@@ -34,14 +35,16 @@ from diagnostics.store.summary import Metric, Summary
 from diagnostics.strict import STRICT
 from diagnostics.video.perturb import blank
 from diagnostics.video.sampling import oracle, uniform_plus_evidence
-from diagnostics.video.selection import Selection
+from diagnostics.video.swap import evidence_frames, stretched
 
 __all__ = ["SETTINGS", "Config", "chain_table", "run"]
 
 SETTINGS = ("text", "blank", "uniform", "swapped", "oracle_matched", "oracle_images")
 """What is shown: nothing; grey pictures; uniform frames; uniform frames, some exchanged for evidence;
-evidence frames alone in as many slots with the same clock; evidence frames alone as separate images (the
-paper's)."""
+evidence frames alone in as many slots and at the same shown times; evidence frames alone as separate
+images (the paper's)."""
+
+_SHOWS_EVIDENCE = frozenset({"swapped", "oracle_matched", "oracle_images"})
 
 _LEVELS = {
     "text": "text alone",
@@ -71,10 +74,14 @@ class Config:
 def run(context: Context, config: Config) -> Outcome:
     """Ask every item with local evidence in every setting, then write summary, tables and figure."""
     asked: list[Item] = []
-    left_out: list[Item] = []
+    left_out: dict[str, str] = {}
     for item in context.items:
-        local = item.evidence is not None and item.evidence.kind != "global" and item.evidence.windows
-        (asked if local else left_out).append(item)
+        if item.evidence is None or item.evidence.kind == "global" or not item.evidence.windows:
+            left_out[item.id] = "no local evidence"
+        elif not item.options or item.answer is None:
+            left_out[item.id] = "no options or no answer"
+        else:
+            asked.append(item)
     pairs = [Pair(item, {"shown": setting}) for item in asked for setting in SETTINGS]
     with Asking(context) as asking:
         measure_pairs(context, pairs, asking, "Asking in every setting", show=_Show(config))
@@ -92,6 +99,9 @@ class _Show:
         item, config = library.checked(pair.item), self._config
         setting = pair.condition["shown"]
         uniform = library.uniform(item, config.budget)
+        if setting in _SHOWS_EVIDENCE:
+            # Evidence between two frames is refused here: swapped in it would be nothing, and no step.
+            evidence_frames(item, library.index(item.video))
         if setting == "text":
             return Shown(item, nothing(uniform), form="nothing")
         if setting == "blank":
@@ -110,20 +120,7 @@ class _Show:
         return Shown(item, stretched(library.sample(item, oracle, rule), uniform))
 
 
-def stretched(evidence: Selection, model: Selection) -> Selection:
-    """Evidence frames in the slots and at the shown times of another selection, each as often as any other.
-
-    In order of time, repeated where the evidence has fewer frames.
-    """
-    places = np.arange(len(model)) * len(evidence) // len(model)
-    slots = tuple(
-        replace(evidence.slots[place], shown_seconds=slot.shown_seconds)
-        for place, slot in zip(places.tolist(), model.slots, strict=True)
-    )
-    return replace(model, slots=slots, rule=f"{evidence.rule}; stretched to {len(model)} slots")
-
-
-def _finish(context: Context, config: Config, pairs: Sequence[Pair], left_out: Sequence[Item]) -> Outcome:
+def _finish(context: Context, config: Config, pairs: Sequence[Pair], left_out: Mapping[str, str]) -> Outcome:
     folder = context.folder
     record_rejected(context)
     records = records_of_run(context, pairs)
@@ -134,7 +131,7 @@ def _finish(context: Context, config: Config, pairs: Sequence[Pair], left_out: S
     metrics = _headline(steps, levels)
     summary = Summary.of(context.config.experiment, records, metrics, measure_rows(done))
     paths = {"summary": folder.write_summary(summary)}
-    paths |= leave_out(context, {item.id: "no local evidence" for item in left_out})
+    paths |= leave_out(context, left_out)
     others = [{"shown": setting} for setting in SETTINGS if setting != "uniform"]
     for name, table in (
         ("chain", steps),
@@ -195,15 +192,14 @@ def chain_table(
 
 
 def _groups(answers: Answers, items: Mapping[str, Item]) -> Iterator[tuple[str, str, Answers]]:
-    """All items with options and an answer, then those of each task, then of each family."""
-    scored = answers.where(lambda name, _: bool(items[name].options) and items[name].answer is not None)
-    yield ALL, ALL, scored
-    for task in dict.fromkeys(scored.tasks):
-        yield "task", task or "(none)", scored.of_task(task)
-    families = dict.fromkeys(items[name].task_family for name in scored.items)
+    """All items, then those of each task, then of each family."""
+    yield ALL, ALL, answers
+    for task in dict.fromkeys(answers.tasks):
+        yield "task", task or "(none)", answers.of_task(task)
+    families = dict.fromkeys(items[name].task_family for name in answers.items)
     for family in families:
-        ids = {name for name in scored.items if items[name].task_family == family}
-        yield "family", family or "(none)", scored.among(ids)
+        ids = {name for name in answers.items if items[name].task_family == family}
+        yield "family", family or "(none)", answers.among(ids)
 
 
 def _headline(steps: pd.DataFrame, levels: pd.DataFrame) -> dict[str, Metric]:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from pydantic import NonNegativeInt, PositiveInt, field_validator
 from pydantic.dataclasses import dataclass
 
@@ -31,6 +31,7 @@ from diagnostics.report.style import save_figure
 from diagnostics.scoring import statistics
 from diagnostics.store.summary import Metric, Summary
 from diagnostics.strict import STRICT
+from diagnostics.video.order import whole_units
 from diagnostics.video.selection import Selection
 
 __all__ = ["Config", "conditions", "nested", "run"]
@@ -45,8 +46,9 @@ class Config:
     Attributes:
         budgets: frames, ascending.
         frames: `uniform` over the video at each budget (the paper's), `nested`: subsets of the largest one's.
-        resolutions: `budget`: the checkpoint's own pixel budget (the paper's); `fixed`: each frame has the
-            pixels that the largest budget leaves it, so that units have equally many tokens throughout.
+        resolutions: `budget`: the checkpoint's own pixel budget (the paper's); `fixed`: each frame has at
+            most the pixels that the most frames of its video leave it, so that its units have equally many
+            tokens at every budget.
         seed: of the statistics.
     """
 
@@ -89,7 +91,7 @@ def nested(budgets: Sequence[int], available: int) -> dict[int, Int[np.ndarray, 
 
 def run(context: Context, config: Config) -> Outcome:
     """Ask every item at every rung of every ladder, then write summary, tables and figure."""
-    if "budget" in context.config.sampling.parameters and context.config.sampling.rule != "uniform":
+    if context.config.sampling.rule != "uniform":
         raise ConfigError(
             f"exp=frame_scaling chooses its own frames; sampling={context.config.sampling.rule} is not used.",
             remedy="Leave sampling at uniform; set exp.budgets.",
@@ -99,12 +101,18 @@ def run(context: Context, config: Config) -> Outcome:
 
     def show(pair: Pair, library: Library) -> Shown:
         item, budget = library.checked(pair.item), pair.condition["budget"]
+        whole = library.uniform(item, largest)
         if pair.condition["frames"] == "uniform":
             selection = library.uniform(item, budget)
         else:
-            selection = _rung(library.uniform(item, largest), config.budgets, budget)
-        pixels = library.frame_pixels(largest) if pair.condition["resolution"] == "fixed" else None
-        return Shown(item, selection, frame_pixels=pixels)
+            selection = _rung(whole, config.budgets, budget)
+        # A video may have fewer frames than the largest budget: what those leave each other is held then.
+        pixels = library.frame_pixels(len(whole)) if pair.condition["resolution"] == "fixed" else None
+        if pixels is None:
+            return Shown(item, selection)
+        # Processors round an odd number of frames before they spread their pixels, and some of them down.
+        even, notices = whole_units(selection, library.frames_per_unit)
+        return Shown(item, even, frame_pixels=pixels, notices=notices)
 
     with Asking(context) as asking:
         measure_pairs(context, pairs, asking, "Asking at every budget", show=show)
@@ -149,72 +157,78 @@ def _finish(context: Context, config: Config, pairs: Sequence[Pair]) -> Outcome:
 
 
 def ladder_table(answers: Answers, config: Config) -> pd.DataFrame:
-    """One row a rung: accuracy with interval, share of items with evidence shown, tokens of a unit."""
+    """One row a task and rung: accuracy and evidence shown with intervals, frames shown, tokens of a unit.
+
+    `evidence_shown` is the share of the items with evidence windows of which one or more are hit
+    (`evidence_n` of them); `frames_shown` the mean number of frames, which is below the budget where videos
+    have no more; `tokens_per_unit` a mean over items.
+    """
     rows = []
-    for condition in conditions(config):
-        accuracy = metric_of(answers.column(condition), answers.videos)
-        shown = metric_of(answers.column(condition, _COVERAGE), answers.videos)
-        records = [answers.record(item, condition) for item in answers.items]
-        tokens = [
-            record.tokens_per_unit for record in records if record is not None and record.tokens_per_unit
-        ]
-        rows.append(
-            {
-                **condition,
-                "accuracy": accuracy.mean,
-                "ci_low": accuracy.ci_low,
-                "ci_high": accuracy.ci_high,
-                "evidence_shown": shown.mean,
-                "shown_low": shown.ci_low,
-                "shown_high": shown.ci_high,
-                "tokens_per_unit": float(np.mean(tokens)) if tokens else float("nan"),
-                "n": accuracy.n,
-            }
-        )
+    for task, some in answers.by_task():
+        for condition in conditions(config):
+            accuracy = metric_of(some.column(condition), some.videos)
+            shown = metric_of(some.column(condition, _COVERAGE), some.videos)
+            found = (some.record(item, condition) for item in some.items)
+            records = [record for record in found if record is not None]
+            # The slots of a record say what was shown; a repeated frame that fills the last unit counts once.
+            frames = [len({slot.frame_index for slot in record.slots}) for record in records]
+            tokens = [record.tokens_per_unit for record in records if record.tokens_per_unit]
+            rows.append(
+                {
+                    "task": task,
+                    **condition,
+                    "accuracy": accuracy.mean,
+                    "ci_low": accuracy.ci_low,
+                    "ci_high": accuracy.ci_high,
+                    "evidence_shown": shown.mean,
+                    "shown_low": shown.ci_low,
+                    "shown_high": shown.ci_high,
+                    "evidence_n": shown.n,
+                    "frames_shown": float(np.mean(frames)) if frames else float("nan"),
+                    "tokens_per_unit": float(np.mean(tokens)) if tokens else float("nan"),
+                    "n": accuracy.n,
+                }
+            )
     return pd.DataFrame(rows)
 
 
 def trend_table(answers: Answers, config: Config) -> pd.DataFrame:
-    """One row a ladder and task: slope per rung and its test, the best budget and its interval, conversion.
+    """One row a task and ladder: slope per rung and its test, the best budget and its interval, conversion.
 
     `conversion` is the gain in accuracy from the first to the last rung over the gain in the share of
-    items whose evidence is shown: 1 where everything newly shown was turned into right answers; undefined
-    where coverage did not grow.
+    items whose evidence is shown, of the items with evidence windows (`conversion_n`): 1 where as many more
+    are right as have newly shown evidence; undefined where no more have. `gain_newly_shown` is the change in
+    accuracy of those whose evidence the first rung missed and the last one shows (`newly_shown`), and
+    `gain_others` that of the rest: what more frames did without bringing evidence. `p_holm` is the p of a
+    rise, adjusted over the ladders of a task.
     """
     rows = []
-    tasks = [ALL, *(dict.fromkeys(answers.tasks) if len(set(answers.tasks)) > 1 else ())]
-    for task in tasks:
-        some = answers if task == ALL else answers.of_task(task)
-        for frames in config.frames:
-            for resolution in config.resolutions:
-                ladder = [
-                    c for c in conditions(config) if (c["frames"], c["resolution"]) == (frames, resolution)
-                ]
-                correct = np.column_stack([some.column(condition) for condition in ladder])
-                shown = np.column_stack([some.column(condition, _COVERAGE) for condition in ladder])
-                rows.append(
-                    {
-                        "task": task or "(none)",
-                        "frames": frames,
-                        "resolution": resolution,
-                        **_trend(correct, shown, config, some.videos),
-                    }
-                )
+    for task, some in answers.by_task():
+        found = []
+        for ladder, rungs in _ladders(config).items():
+            correct = np.column_stack([some.column(condition) for condition in rungs])
+            first, last = (some.column(condition, _COVERAGE) for condition in (rungs[0], rungs[-1]))
+            told = dict(zip(("frames", "resolution"), ladder, strict=True))
+            trend = _trend(correct, config, some.videos)
+            found.append(
+                {"task": task, **told, **trend, **_conversion(correct, first, last, config, some.videos)}
+            )
+        adjusted = statistics.holm([row["p_rising"] for row in found]).adjusted
+        rows += [{**row, "p_holm": p} for row, p in zip(found, adjusted, strict=True)]
     return pd.DataFrame(rows)
 
 
-def _trend(correct: np.ndarray, shown: np.ndarray, config: Config, videos: Sequence[str]) -> dict[str, Any]:
+def _ladders(config: Config) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
+    """The rungs of each ladder, by frames and resolution."""
+    ladders: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for condition in conditions(config):
+        ladders.setdefault((condition["frames"], condition["resolution"]), []).append(condition)
+    return ladders
+
+
+def _trend(correct: Float[np.ndarray, "item rung"], config: Config, videos: Sequence[str]) -> dict[str, Any]:
     trend = statistics.monotone_trend(correct, config.budgets, videos, seed=config.seed)
     best = statistics.best_level(correct, config.budgets, videos, seed=config.seed)
-    gains = np.column_stack([correct[:, -1] - correct[:, 0], shown[:, -1] - shown[:, 0]])
-
-    def ratio(accuracy: np.ndarray, coverage: np.ndarray) -> float:
-        mean = float(np.mean(coverage))
-        return float(np.mean(accuracy)) / mean if mean > 0 else float("nan")
-
-    conversion = statistics.cluster_bootstrap(
-        ratio, gains[:, 0], gains[:, 1], clusters=videos, seed=config.seed
-    )
     return {
         "slope": trend.slope,
         "slope_low": trend.ci_low,
@@ -224,11 +238,42 @@ def _trend(correct: np.ndarray, shown: np.ndarray, config: Config, videos: Seque
         "best_budget": best.level,
         "best_low": best.ci_low,
         "best_high": best.ci_high,
+        "n": trend.n,
+        "videos": trend.n_clusters,
+    }
+
+
+def _conversion(
+    correct: Float[np.ndarray, "item rung"],
+    before: Float[np.ndarray, " item"],
+    after: Float[np.ndarray, " item"],
+    config: Config,
+    videos: Sequence[str],
+) -> dict[str, Any]:
+    """What the evidence that the last rung shows and the first does not was worth."""
+    gain, coverage = correct[:, -1] - correct[:, 0], after - before
+
+    def ratio(weights: np.ndarray, accuracy: np.ndarray, more: np.ndarray) -> np.ndarray:
+        shown = weights @ more
+        return np.where(shown > 0, weights @ accuracy / np.where(shown > 0, shown, 1), np.nan)
+
+    conversion = statistics.cluster_bootstrap(
+        ratio, gain, coverage, clusters=videos, seed=config.seed, vectorized=True
+    )
+    newly = metric_of(np.where(coverage > 0, gain, np.nan), videos)
+    others = metric_of(np.where(coverage <= 0, gain, np.nan), videos)
+    return {
         "conversion": float(conversion.estimate),
         "conversion_low": float(conversion.ci_low),
         "conversion_high": float(conversion.ci_high),
-        "n": trend.n,
-        "videos": trend.n_clusters,
+        "conversion_n": conversion.n,
+        "newly_shown": newly.n,
+        "gain_newly_shown": newly.mean,
+        "newly_low": newly.ci_low,
+        "newly_high": newly.ci_high,
+        "gain_others": others.mean,
+        "others_low": others.ci_low,
+        "others_high": others.ci_high,
     }
 
 

@@ -2,7 +2,8 @@
 
 LongShOTBench (arXiv 2512.16978), appendix E: the same items as they are; with their options shuffled; without
 options, after which the model maps its own answer to them; with "None of the above" or "All of the above"
-added while the right option stays right. Drops from the standard form are paired by item; answers by
+added while the right option stays right. The second pass of the open-ended form is shown the answer and no
+video, so that it cannot answer anew. Drops from the standard form are paired by item; answers by
 position and their entropy say whether a letter is favoured.
 """
 
@@ -24,6 +25,7 @@ from diagnostics.experiments.context import Context
 from diagnostics.experiments.outcome import Outcome, leave_out, record_rejected, records_of_run
 from diagnostics.experiments.pairs import Measured, Pair, measure_pairs
 from diagnostics.experiments.showing import Library, Shown, Source, nothing
+from diagnostics.models.prompting import control_tokens
 from diagnostics.report.robustness import robustness_figure
 from diagnostics.report.style import save_figure
 from diagnostics.scoring import statistics
@@ -45,11 +47,15 @@ class Config:
     Attributes:
         shuffles: so many orders of the options, averaged item by item.
         mapping: the question of the second pass of the open-ended form; names `{question}` and `{answer}`.
+        reply_tokens: of the open-ended answer, at most; one that goes on is told in its record.
         seed: of the shuffles, and of the statistics.
     """
 
     shuffles: PositiveInt = 3
-    mapping: str = "It is {answer}. {question}"
+    mapping: str = (
+        "Question: {question}\nAn answer to it: {answer}\nWhich option says the same as this answer?"
+    )
+    reply_tokens: PositiveInt = 64
     seed: NonNegativeInt = 0
 
     @field_validator("mapping")
@@ -57,6 +63,10 @@ class Config:
     def _names_both(cls, value: str) -> str:
         if "{question}" not in value or "{answer}" not in value:
             raise ValueError("mapping names {question} and {answer}")
+        try:
+            value.format(question="", answer="")
+        except (IndexError, KeyError, ValueError) as error:
+            raise ValueError("mapping holds braces of {question} and {answer} alone") from error
         return value
 
 
@@ -92,10 +102,24 @@ def run(context: Context, config: Config) -> Outcome:
     scored = [item for item in context.items if item.options and item.answer is not None]
     ids = {item.id for item in scored}
     left_out = {item.id: "no options or no answer" for item in context.items if item.id not in ids}
-    pairs = [Pair(item, condition) for item in scored for condition in conditions(config)]
+    pairs = [
+        Pair(item, condition)
+        for item in scored
+        for condition in conditions(config)
+        if not _is_there(item, condition["asked"])
+    ]
+    for form, text in _ADDED.items():
+        left_out |= {item.id: f'has "{text}" among its options' for item in scored if _is_there(item, form)}
     with Asking(context) as asking:
-        measure_pairs(context, pairs, _Forms(asking, config), "Asking in every form", show=_show)
+        measure_pairs(context, pairs, _Forms(context, asking, config), "Asking in every form", show=_show)
     return _finish(context, config, pairs, left_out)
+
+
+def _is_there(item: Item, form: str) -> bool:
+    """Whether what the form adds is an option already: with it twice no letter would be right."""
+    return form in _ADDED and _ADDED[form].casefold() in {
+        text.strip(" .").casefold() for text in item.options
+    }
 
 
 def _show(pair: Pair, library: Library) -> Shown:
@@ -111,24 +135,46 @@ def _show(pair: Pair, library: Library) -> Shown:
 class _Forms:
     """One question, or two where the model maps its own answer."""
 
-    def __init__(self, asking: Asking, config: Config) -> None:
-        self._asking, self._config = asking, config
+    def __init__(self, context: Context, asking: Asking, config: Config) -> None:
+        self._context, self._asking, self._config = context, asking, config
 
     def __call__(self, pair: Pair, source: Source) -> Measured:
-        """The second pass's record, which keeps both replies, where there are two passes."""
+        """What the one pass found, or both of them."""
         if pair.condition["asked"] != "open_ended":
             return self._asking(pair, source)
-        item = source.item
-        open_ended = replace(source, item=replace(item, options=(), answer=None))
-        said = self._asking(pair, open_ended).fields
-        question = self._config.mapping.format(question=item.question, answer=said["raw"])
-        nothing_shown = Frames(source.frames.pixels[:0], nothing(source.frames.selection))
-        mapping = replace(source, item=replace(item, question=question), frames=nothing_shown, form="nothing")
-        mapped = self._asking(pair, mapping).fields
-        kept: dict[str, Any] = {
-            key: said[key] for key in ("grid", "n_units", "tokens_per_unit", "n_visual_tokens") if key in said
+        asked = replace(source, item=replace(source.item, options=(), answer=None))
+        said = self._asking(pair, asked, self._config.reply_tokens).fields
+        reply, notices = self._plain(said["raw"])
+        if not reply:  # nothing to map: an option chosen now would be a guess
+            nothing_said: dict[str, Any] = {"answer": None, "rule": "empty", "correct": False}
+            return Measured({**said, **nothing_said, "earlier_replies": (said["raw"],), "raw": ""})
+        return self._both(said, self._asking(pair, self._mapping(source, reply)).fields, notices)
+
+    def _plain(self, reply: str) -> tuple[str, tuple[str, ...]]:
+        """The reply without the tokenizer's control tokens, which no question may hold."""
+        found = [token for token in control_tokens(self._context.model.processor.tokenizer) if token in reply]
+        for token in found:
+            reply = reply.replace(token, " ")
+        told = (f"control_tokens: {', '.join(sorted(found))} taken out of the reply",) if found else ()
+        return " ".join(reply.split()), told
+
+    def _mapping(self, source: Source, reply: str) -> Source:
+        """The second pass: the options, the answer, and nothing to look at."""
+        question = self._config.mapping.format(question=source.item.question, answer=reply)
+        frames = Frames(source.frames.pixels[:0], nothing(source.frames.selection))
+        return replace(source, item=replace(source.item, question=question), frames=frames, form="nothing")
+
+    def _both(self, said: dict[str, Any], mapped: dict[str, Any], notices: tuple[str, ...]) -> Measured:
+        """What was shown, from the first pass; the letter and its log-odds, from the second."""
+        seconds = {name: said["seconds"][name] + mapped["seconds"][name] for name in mapped["seconds"]}
+        letter = {name: mapped[name] for name in ("raw", "answer", "rule", "correct", "option_logprobs")}
+        told = {
+            "earlier_replies": (said["raw"],),
+            "measures": said["measures"] | mapped["measures"],
+            "warnings": (*said["warnings"], *notices, *mapped["warnings"]),
+            "seconds": seconds,
         }
-        return Measured({**mapped, **kept, "raw": f"{said['raw']}\n{mapped['raw']}"})
+        return Measured({**said, **letter, **told})
 
 
 def _finish(context: Context, config: Config, pairs: Sequence[Pair], left_out: Mapping[str, str]) -> Outcome:

@@ -13,7 +13,7 @@ import json
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -85,10 +85,12 @@ def measure_pairs(
             max_side=reading.max_side,
         ) as reader,
         context.progress(task, total=len(pairs), done=len(pairs) - len(pending)) as advance,
+        closing(ReadAhead(context, reader, pool, show).walk(pending)) as walk,
     ):
-        for pair, fetch in ReadAhead(context, reader, pool, show).walk(pending):
+        for pair, fetch in walk:
             advance(f"{task}: {_short(pair.item.id)}", 0)
             _measure(context, pair, fetch, measure)
+            del fetch  # with the pictures it holds, before more are read
             advance(task)
 
 

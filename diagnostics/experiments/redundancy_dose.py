@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
 from pydantic.dataclasses import dataclass
 
 from diagnostics.data.items import Item
@@ -29,7 +29,7 @@ from diagnostics.scoring import statistics
 from diagnostics.store.summary import Metric, Summary
 from diagnostics.strict import STRICT
 from diagnostics.video.order import padded
-from diagnostics.video.swap import evidence_units, near, place_units, thinned, without_evidence
+from diagnostics.video.swap import evidence_units, near, place_units, short_of, thinned, without_evidence
 
 __all__ = ["MEASURES", "Config", "conditions", "run"]
 
@@ -44,14 +44,23 @@ class Config:
     Attributes:
         budget: frames.
         evidence_units: units of evidence, the same under every dose, where the evidence has so many.
-        shares: of the other units, replaced.
+        shares: of the other units, replaced; ascending from 0 on, at least two.
+        stretch_seconds: how long the stretch is that near-duplicates are taken from, at most.
         seed: of which units are replaced by what, and of the statistics.
     """
 
     budget: PositiveInt = 64
     evidence_units: PositiveInt = 2
     shares: tuple[Annotated[float, Field(ge=0, le=1)], ...] = (0.0, 0.25, 0.5, 0.75, 1.0)
+    stretch_seconds: Annotated[float, Field(gt=0)] = 1.0
     seed: NonNegativeInt = 0
+
+    @field_validator("shares")
+    @classmethod
+    def _from_none(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        if len(value) < 2 or value[0] != 0 or list(value) != sorted(set(value)):
+            raise ValueError(f"shares ascend from 0, each once, at least two: not {list(value)}")
+        return value
 
 
 def conditions(config: Config) -> list[Mapping[str, Any]]:
@@ -76,9 +85,10 @@ def run(context: Context, config: Config) -> Outcome:
         item, unit = library.checked(pair.item), library.frames_per_unit
         index = library.index(item.video)
         uniform = without_evidence(padded(library.uniform(item, config.budget), unit), item, index)
-        units = evidence_units(item, index, config.evidence_units, unit)
+        n_units = len(uniform) // unit
+        units = evidence_units(item, index, min(config.evidence_units, n_units), unit)
         places = near(uniform, units, unit)
-        keep = np.zeros(len(uniform) // unit, dtype=bool)
+        keep = np.zeros(n_units, dtype=bool)
         keep[places] = True
         shown = uniform
         if pair.condition["replaced"]:
@@ -92,8 +102,14 @@ def run(context: Context, config: Config) -> Outcome:
                 alike=alike,
                 unit=unit,
                 seed=config.seed,
+                stretch_seconds=config.stretch_seconds,
             )
-        return Shown(item, place_units(shown, units, places, f"{len(units)} units of evidence"))
+        return Shown(
+            item,
+            place_units(shown, units, places, f"{len(units)} units of evidence"),
+            measures={"units_put_in": float(len(units))},
+            notices=short_of(config.evidence_units, len(units), n_units),
+        )
 
     with Asking(context, attention=True) as asking:
         measure_pairs(context, pairs, asking, "Asking at every dose", show=show)
@@ -144,17 +160,24 @@ def dose_table(answers: Answers, config: Config) -> pd.DataFrame:
 
 
 def contrast_table(answers: Answers, config: Config) -> pd.DataFrame:
-    """Near-duplicates less distinct units at the same dose on the same items: what redundancy itself does."""
+    """Near-duplicates less distinct units at the same dose on the same items: what redundancy itself does.
+
+    `p_holm` is adjusted over the doses of a measure.
+    """
     rows = []
-    for share in config.shares:
-        if not share:
-            continue
-        for measure in MEASURES:
-            distinct, alike = (
-                answers.column({"replaced": share, "by": by}, measure)
-                for by in ("distinct", "near_duplicates")
+    doses = [share for share in config.shares if share]
+    for measure in MEASURES:
+        tests = [
+            statistics.paired_difference(
+                answers.column({"replaced": share, "by": "distinct"}, measure),
+                answers.column({"replaced": share, "by": "near_duplicates"}, measure),
+                answers.videos,
+                seed=config.seed,
             )
-            found = statistics.paired_difference(distinct, alike, answers.videos, seed=config.seed)
+            for share in doses
+        ]
+        adjusted = statistics.holm([found.p for found in tests]).adjusted
+        for share, found, p_holm in zip(doses, tests, adjusted, strict=True):
             rows.append(
                 {
                     "replaced": share,
@@ -163,6 +186,7 @@ def contrast_table(answers: Answers, config: Config) -> pd.DataFrame:
                     "ci_low": found.ci_low,
                     "ci_high": found.ci_high,
                     "p": found.p,
+                    "p_holm": p_holm,
                     "n": found.n,
                     "videos": found.n_clusters,
                 }

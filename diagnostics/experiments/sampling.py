@@ -17,23 +17,32 @@ import pandas as pd
 from pydantic import NonNegativeInt, PositiveInt, field_validator
 from pydantic.dataclasses import dataclass
 
-from diagnostics.errors import ConfigError
+from diagnostics.data.items import Item
+from diagnostics.errors import ConfigError, ScorerUnavailableError
 from diagnostics.experiments.asking import Asking
 from diagnostics.experiments.conditions import Answers, baseline_table, measure_rows, metric_of
 from diagnostics.experiments.context import Context
-from diagnostics.experiments.outcome import Outcome, record_rejected, records_of_run
+from diagnostics.experiments.outcome import Outcome, leave_out, record_rejected, records_of_run
 from diagnostics.experiments.pairs import Pair, measure_pairs
 from diagnostics.experiments.showing import Library, Shown
 from diagnostics.report.samplers import samplers_figure
 from diagnostics.report.style import save_figure
 from diagnostics.store.summary import Metric, Summary
 from diagnostics.strict import STRICT, from_mapping
-from diagnostics.video.sampling import Sampler, load_sampler
+from diagnostics.video.relevance import load_scorer
+from diagnostics.video.sampling import Sampler, load_sampler, needs_of
 from diagnostics.video.selection import Selection
 
 __all__ = ["Config", "conditions", "run", "temporal_coverage"]
 
-_RECALL = ("any_window_hit", "all_windows_hit", "windows_hit", "evidence_slots", "temporal_coverage")
+_RECALL = (
+    "any_window_hit",
+    "all_windows_hit",
+    "windows_hit",
+    "evidence_slots",
+    "evidence_slots_per_window",
+    "temporal_coverage",
+)
 _CHOICE = "choose"
 
 
@@ -68,14 +77,23 @@ def conditions(config: Config) -> list[Mapping[str, Any]]:
 
 
 def run(context: Context, config: Config) -> Outcome:
-    """Ask every item with every sampler's frames, then write summary, tables and figure."""
+    """Ask every item with every sampler's frames, then write summary, tables and figure.
+
+    Items without local evidence are not asked with samplers that choose by it (the oracle), and are named.
+
+    Raises:
+        ConfigError: a sampler's parameters are wrong, or the reference is none of them.
+        ScorerUnavailableError: a scorer cannot be loaded here; before anything is asked.
+    """
     if config.reference not in config.samplers:
         raise ConfigError(
             f"exp.reference={config.reference} is none of exp.samplers.",
             remedy=f"Choose one of {', '.join(config.samplers)}.",
         )
     rules = {condition_key(c): _rule(config, c) for c in conditions(config)}
-    pairs = [Pair(item, condition) for item in context.items for condition in conditions(config)]
+    pairs, reasons = _pairs(context.items, conditions(config), rules)
+    if any(pair.key not in context.folder.finished for pair in pairs):
+        _check_scorers(rules)
 
     def show(pair: Pair, library: Library) -> Shown:
         item = library.checked(pair.item)
@@ -88,7 +106,43 @@ def run(context: Context, config: Config) -> Outcome:
 
     with Asking(context) as asking:
         measure_pairs(context, pairs, asking, "Asking with every sampler", show=show)
-    return _finish(context, config, pairs)
+    return _finish(context, config, pairs, reasons)
+
+
+Rules = Mapping[tuple[str, int], tuple[Sampler, Any]]
+
+
+def _pairs(
+    items: Sequence[Item], every: Sequence[Mapping[str, Any]], rules: Rules
+) -> tuple[list[Pair], dict[str, str]]:
+    """What is asked, and the items that some samplers cannot serve, with those samplers' labels."""
+    pairs, reasons = [], {}
+    for item in items:
+        local = item.evidence is not None and item.evidence.kind != "global" and item.evidence.windows
+        missing: dict[str, None] = {}
+        for condition in every:
+            sampler, _ = rules[condition_key(condition)]
+            if local or not getattr(sampler, "CHOOSES_BY_EVIDENCE", False):
+                pairs.append(Pair(item, condition))
+            else:
+                missing[condition["sampler"]] = None
+        if missing:
+            reasons[item.id] = f"no local evidence: not asked with {', '.join(missing)}"
+    return pairs, reasons
+
+
+def _check_scorers(rules: Rules) -> None:
+    """Load each scorer once, before long work: what is missing should be known at once."""
+    seen = set()
+    for (label, _), (sampler, parameters) in rules.items():
+        if not needs_of(sampler, parameters) & {"scores", "features"} or parameters.scorer in seen:
+            continue
+        seen.add(parameters.scorer)
+        try:
+            load_scorer(parameters.scorer)
+        except ScorerUnavailableError as error:
+            remedy = error.remedy.replace("sampling.", f"exp.samplers.{label}.")
+            raise ScorerUnavailableError(error.problem, remedy=remedy, path=error.path) from error
 
 
 def condition_key(condition: Mapping[str, Any]) -> tuple[str, int]:
@@ -110,7 +164,7 @@ def temporal_coverage(selection: Selection) -> float:
     return len(np.unique(stretch)) / count
 
 
-def _finish(context: Context, config: Config, pairs: Sequence[Pair]) -> Outcome:
+def _finish(context: Context, config: Config, pairs: Sequence[Pair], reasons: Mapping[str, str]) -> Outcome:
     folder = context.folder
     record_rejected(context)
     records = records_of_run(context, pairs)
@@ -125,7 +179,7 @@ def _finish(context: Context, config: Config, pairs: Sequence[Pair]) -> Outcome:
         for measure in ("accuracy", "any_window_hit")
     }
     summary = Summary.of(context.config.experiment, records, metrics, measure_rows(done))
-    paths = {"summary": folder.write_summary(summary)}
+    paths = {"summary": folder.write_summary(summary)} | leave_out(context, reasons)
     differences = [
         answers.differences(
             {"sampler": config.reference, "budget": budget},

@@ -10,12 +10,13 @@ import io
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Int, UInt8
@@ -23,7 +24,8 @@ from PIL import Image
 
 from diagnostics.data.items import Item
 from diagnostics.data.validation import check_evidence
-from diagnostics.errors import DiagnosticsError, ReaderTimeoutError
+from diagnostics.errors import ReaderTimeoutError
+from diagnostics.models.prompting import Form
 from diagnostics.video.index import VideoIndex, size_within
 from diagnostics.video.perturb import GREY
 from diagnostics.video.reading import FrameReader
@@ -35,12 +37,14 @@ if TYPE_CHECKING:
     from diagnostics.experiments.context import Context
     from diagnostics.experiments.pairs import Pair
 
-__all__ = ["Form", "Library", "ReadAhead", "Show", "Shown", "Source", "as_sampled", "nothing"]
+__all__ = ["Library", "ReadAhead", "Show", "Shown", "Source", "as_sampled", "nothing"]
 
-Form = Literal["video", "images", "nothing"]
+_MOST_BYTES = 4 << 30
+"""Pictures held at once, those read ahead included; one pair that needs more is read when nothing else is
+held. Pairs that share pictures take half of it, so that the next ones can be read meanwhile."""
 
-_MOST_BYTES = 2 << 30
-"""Pictures held for one group of pairs; what needs more is read in parts."""
+_MOST_FRAMES = 256
+"""Frames asked of the reader at a time: its time limit is for one request, and a hang should be one."""
 
 
 @dataclass(frozen=True)
@@ -103,25 +107,48 @@ class Source:
     seconds: Mapping[str, float] = field(default_factory=dict)
 
 
+class _OneWait:
+    """The run's reader; a file that hung once is not waited for again: each wait is a time limit long."""
+
+    def __init__(self, reader: FrameReader) -> None:
+        self._plain, self.reader, self.max_side = reader, reader.reader, reader.max_side
+        self._hung: dict[str, ReaderTimeoutError] = {}
+
+    def index(self, path: Path) -> VideoIndex:
+        with self._noting(path):
+            return self._plain.index(path)
+
+    def read(self, path: Path, indices: Int[np.ndarray, " n"]) -> UInt8[np.ndarray, "n h w 3"]:
+        with self._noting(path):
+            return self._plain.read(path, indices)
+
+    @contextmanager
+    def _noting(self, path: Path) -> Iterator[None]:
+        if str(path) in self._hung:
+            raise self._hung[str(path)]
+        try:
+            yield
+        except ReaderTimeoutError as error:
+            self._hung[str(path)] = error
+            raise
+
+
 class Library:
     """What a recipe may look at before it decides what to show: indices and the run's own sampler."""
 
-    def __init__(self, context: Context, reader: FrameReader) -> None:
+    def __init__(self, context: Context, reader: _OneWait) -> None:
         self._context, self._reader = context, reader
         self._signals = Signals(reader, items=context.items)
-        self._lock = threading.Lock()
 
     @property
     def frames_per_unit(self) -> int:
         """How many frames the model takes as one temporal unit."""
-        with self._lock:  # the model is loaded by whoever asks first
-            return int(getattr(self._context.model.processor.video_processor, "temporal_patch_size", 1))
+        return int(getattr(self._context.model.processor.video_processor, "temporal_patch_size", 1))
 
     def frame_pixels(self, n_frames: int) -> int | None:
         """Pixels that the checkpoint's own budget leaves each of `n_frames` frames; None where it does not
         depend on their number."""
-        with self._lock:
-            loaded = self._context.model
+        loaded = self._context.model
         return loaded.family.pixels_left(n_frames, dict(loaded.processor.video_processor.size))
 
     def index(self, video: Path) -> VideoIndex:
@@ -160,18 +187,28 @@ def nothing(selection: Selection) -> Selection:
     return replace(selection, slots=(), rule="nothing", requested=0)
 
 
+Size = tuple[int, int]
+"""Height and width."""
+
+
 @dataclass(frozen=True)
 class _Planned:
-    """A pair and what it shows, or why that cannot be said."""
+    """A pair and what it shows, or why that cannot be said.
+
+    Attributes:
+        sizes: of the pictures of each file that it may show, as they are read.
+        native_size: of the item's own pictures, as the file has them.
+    """
 
     pair: Pair
-    shown: Shown | None
-    index: VideoIndex | None
+    shown: Shown | None = None
+    sizes: Mapping[Path, Size] = field(default_factory=dict)
+    native_size: Size = (0, 0)
     error: Exception | None = None
 
-    def wanted(self) -> dict[Path, set[int]]:
+    def wanted(self) -> _Wanted:
         """Frames by file."""
-        found: dict[Path, set[int]] = {}
+        found: _Wanted = {}
         if self.shown is not None:
             for slot in self.shown.selection.slots:
                 if slot.source != BLANK:
@@ -180,138 +217,210 @@ class _Planned:
         return found
 
 
+@dataclass(frozen=True)
+class _Chunk:
+    """Pairs whose pictures are read together, and the room that those take."""
+
+    planned: list[_Planned]
+    wanted: _Wanted
+    n_bytes: int
+
+
+@dataclass(frozen=True)
+class _Unread:
+    """Frames of a file that could not be read together, and why."""
+
+    frames: set[int]
+    error: Exception
+
+
+_Wanted = dict[Path, set[int]]
 _Pictures = dict[Path, tuple[Int[np.ndarray, " n"], UInt8[np.ndarray, "n height width 3"]]]
 Fetch = Callable[[], Source]
-"""Gives a pair's frames, or raises what went wrong."""
+"""Gives a pair's frames, or raises what went wrong. It holds pictures that pairs share: let go of it."""
 
 
 class ReadAhead:
-    """Plans and reads the next pairs while the model works.
+    """Plans and reads the next pairs while the model works. For one walk over a run's pairs.
 
     Args:
         show: what a pair shows.
-        depth: groups of pairs that are read ahead.
+        pool: threads that plan and wait for the reader, one a reading process.
     """
 
     def __init__(self, context: Context, reader: FrameReader, pool: ThreadPoolExecutor, show: Show) -> None:
-        self._library = Library(context, reader)
-        self._reader, self._pool, self._show = reader, pool, show
+        self._reader, self._pool, self._show = _OneWait(reader), pool, show
+        self._library = Library(context, self._reader)
         self._max_side = context.config.reading.max_side
         self._depth = context.config.reading.workers + 1
+        self._guard = threading.RLock()  # of what follows: a plan that is done goes on to reading by itself
+        self._groups: Iterator[list[Pair]] = iter(())
+        self._plans: deque[Future[list[_Chunk]]] = deque()
+        self._chunks: deque[_Chunk] = deque()
+        self._reads: deque[tuple[_Chunk, Future[list[Fetch]]]] = deque()
+        self._held = 0  # bytes of the chunk that is at hand
+        self._ended = False
 
-    def walk(self, pairs: Sequence[Pair]) -> Iterator[tuple[Pair, Fetch]]:
-        """Each pair with its frames, in order."""
-        groups = iter([list(group) for _, group in groupby(pairs, key=lambda pair: pair.item.video)])
-        plans: deque[Future[list[list[_Planned]]]] = deque()
-        chunks: deque[list[_Planned]] = deque()
-        reads: deque[tuple[list[_Planned], Future[list[Fetch]]]] = deque()
+    def walk(self, pairs: Sequence[Pair]) -> Generator[tuple[Pair, Fetch], None, None]:
+        """Each pair with its frames, in order. Let go of one before asking for the next; close it after."""
+        self._groups = iter([list(group) for _, group in groupby(pairs, key=lambda pair: pair.item.video)])
+        try:
+            while (at_hand := self._next()) is not None:
+                chunk, fetches = at_hand
+                for planned in chunk.planned:
+                    yield planned.pair, fetches.pop(0)
+                del at_hand, chunk, planned  # and with them the pictures, before more are read
+                with self._guard:
+                    self._held = 0
+        finally:
+            with self._guard:
+                self._ended = True
 
-        def top_up() -> None:
-            while len(plans) < self._depth and (group := next(groups, None)) is not None:
-                plans.append(self._pool.submit(self._plan, group))
-            while len(reads) < self._depth and (chunks or plans):
-                while not chunks and plans:
-                    chunks.extend(plans.popleft().result())
-                if chunks:
-                    chunk = chunks.popleft()
-                    reads.append((chunk, self._pool.submit(self._read, chunk)))
+    def _next(self) -> tuple[_Chunk, list[Fetch]] | None:
+        """The next chunk, waited for; None after the last."""
+        while True:
+            with self._guard:
+                self._top_up()
+                if self._reads:
+                    chunk, future = self._reads.popleft()
+                    self._held = max(1, chunk.n_bytes)
+                    self._top_up()
+                    break
+                if not self._plans:
+                    return None
+                plan = self._plans[0]
+            plan.result()
+        return chunk, future.result()
 
-        top_up()
-        while reads:
-            chunk, future = reads.popleft()
-            fetches = future.result()
-            top_up()
-            for planned, fetch in zip(chunk, fetches, strict=True):
-                yield planned.pair, fetch
+    def _top_up(self) -> None:
+        """Plan and read further, as far as the limits allow."""
+        while self._plans and self._plans[0].done():
+            self._chunks.extend(self._plans.popleft().result())
+        while self._chunks and len(self._reads) < self._depth:
+            ahead = self._held + sum(chunk.n_bytes for chunk, _ in self._reads)
+            if ahead and ahead + self._chunks[0].n_bytes > _MOST_BYTES:
+                break
+            chunk = self._chunks.popleft()
+            self._reads.append((chunk, self._pool.submit(self._read, chunk)))
+        while len(self._plans) + len(self._chunks) < self._depth:
+            group = next(self._groups, None)
+            if group is None:
+                break
+            plan = self._pool.submit(self._plan, group)
+            self._plans.append(plan)
+            plan.add_done_callback(self._go_on)
+
+    def _go_on(self, plan: Future[list[_Chunk]]) -> None:
+        with self._guard:
+            if not (self._ended or plan.cancelled()):
+                self._top_up()
 
     # -- planning
 
-    def _plan(self, pairs: Sequence[Pair]) -> list[list[_Planned]]:
+    def _plan(self, pairs: Sequence[Pair]) -> list[_Chunk]:
         """What the pairs of one video show, cut where their pictures together would take too much room."""
-        chunks: list[list[_Planned]] = []
-        held: dict[Path, set[int]] = {}
+        chunks: list[_Chunk] = []
         for planned in (self._plan_one(pair) for pair in pairs):
-            union = {path: held.get(path, set()) | frames for path, frames in planned.wanted().items()}
-            together = held | union
-            if not chunks or self._bytes(together) > _MOST_BYTES:
-                chunks.append([])
-                together = planned.wanted()
-            held = together
-            chunks[-1].append(planned)
+            wanted = planned.wanted()
+            if chunks:
+                last = chunks[-1]
+                together = {
+                    path: last.wanted.get(path, set()) | wanted.get(path, set())
+                    for path in last.wanted | wanted
+                }
+                n_bytes = self._bytes(together, [*last.planned, planned])
+                if n_bytes <= _MOST_BYTES // 2 or n_bytes == last.n_bytes:
+                    chunks[-1] = _Chunk([*last.planned, planned], together, n_bytes)
+                    continue
+            chunks.append(_Chunk([planned], wanted, self._bytes(wanted, [planned])))
         return chunks
 
     def _plan_one(self, pair: Pair) -> _Planned:
         try:
             shown = self._show(pair, self._library)
-            for path in shown.sources.values():
-                self._library.index(path)
-            return _Planned(pair, shown, self._library.index(shown.item.video))
+            index = self._library.index(shown.item.video)
+            sizes = {
+                path: size_within(self._library.index(path), self._max_side)
+                for path in (shown.item.video, *shown.sources.values())
+            }
+            return _Planned(pair, shown, sizes, (index.height, index.width))
         except Exception as error:  # noqa: BLE001 - raised again where the pair's record is written
-            return _Planned(pair, None, None, error)
+            return _Planned(pair, error=error)
 
-    def _bytes(self, wanted: Mapping[Path, set[int]]) -> int:
-        sizes = {path: size_within(self._library.index(path), self._max_side) for path in wanted}
+    def _bytes(self, wanted: _Wanted, planned: Sequence[_Planned]) -> int:
+        sizes = {path: size for one in planned for path, size in one.sizes.items()}
         return sum(len(frames) * 3 * sizes[path][0] * sizes[path][1] for path, frames in wanted.items())
 
     # -- reading
 
-    def _read(self, chunk: Sequence[_Planned]) -> list[Fetch]:
-        """Every frame of the chunk once; where that fails each pair is tried by itself, but for hangs."""
-        wanted: dict[Path, set[int]] = {}
-        for planned in chunk:
-            for path, frames in planned.wanted().items():
-                wanted.setdefault(path, set()).update(frames)
-        try:
-            pictures, seconds = self._read_pictures(wanted)
-        except ReaderTimeoutError as error:
-            return [_raising(planned.error or error) for planned in chunk]
-        except DiagnosticsError as error:
-            if len(chunk) == 1:
-                return [_raising(chunk[0].error or error)]
-            return [fetch for planned in chunk for fetch in self._read([planned])]
-        return [self._fetch(planned, pictures, seconds / len(chunk)) for planned in chunk]
-
-    def _read_pictures(self, wanted: Mapping[Path, set[int]]) -> tuple[_Pictures, float]:
+    def _read(self, chunk: _Chunk) -> list[Fetch]:
+        """Every frame of the chunk once, a file at a time; what fails concerns the pairs that want it."""
+        pictures: _Pictures = {}
+        unread: dict[Path, _Unread] = {}
         started = time.perf_counter()
-        pictures = {}
-        for path, frames in wanted.items():
-            numbers = np.array(sorted(frames), dtype=np.int64)
-            pictures[path] = (numbers, self._reader.read(path, numbers))
-        return pictures, time.perf_counter() - started
+        for path, frames in chunk.wanted.items():
+            try:
+                pictures[path] = self._read_frames(path, frames)
+            except Exception as error:  # noqa: BLE001 - raised again where the pair's record is written
+                unread[path] = _Unread(frames, error)
+        seconds = (time.perf_counter() - started) / len(chunk.planned)
+        return [self._fetch(planned, pictures, unread, seconds) for planned in chunk.planned]
 
-    def _fetch(self, planned: _Planned, pictures: _Pictures, seconds: float) -> Fetch:
-        if planned.error is not None:
-            return _raising(planned.error)
+    def _read_frames(
+        self, path: Path, frames: set[int]
+    ) -> tuple[Int[np.ndarray, " n"], UInt8[np.ndarray, "n height width 3"]]:
+        numbers = np.array(sorted(frames), dtype=np.int64)
+        first = self._reader.read(path, numbers[:_MOST_FRAMES])
+        if len(numbers) <= _MOST_FRAMES:
+            return numbers, first
+        pixels = np.empty((len(numbers), *first.shape[1:]), dtype=np.uint8)
+        pixels[:_MOST_FRAMES] = first
+        for start in range(_MOST_FRAMES, len(numbers), _MOST_FRAMES):
+            part = slice(start, start + _MOST_FRAMES)
+            pixels[part] = self._reader.read(path, numbers[part])
+        return numbers, pixels
 
+    def _fetch(
+        self, planned: _Planned, pictures: _Pictures, unread: Mapping[Path, _Unread], seconds: float
+    ) -> Fetch:
         def fetch() -> Source:
-            shown, index = planned.shown, planned.index
-            assert shown is not None
-            assert index is not None
-            size = size_within(index, self._max_side)
-            pixels, resized = _compose(shown, pictures, size)
-            if shown.jpeg is not None:
-                pixels = _reencoded(pixels, shown.jpeg)
-            notices = shown.notices
-            if resized:
-                notices = (
-                    *notices,
-                    f"resized_foil: {resized} pictures of another size made equal",
-                )
-            return Source(
-                item=shown.item,
-                frames=Frames(pixels, shown.selection),
-                native_size=(index.height, index.width),
-                decode_seconds=seconds,
-                form=shown.form,
-                jpeg=shown.jpeg,
-                frame_pixels=shown.frame_pixels,
-                notices=notices,
-                foil=shown.foil,
-                measures=shown.measures,
-                seconds=shown.seconds,
-            )
+            if planned.error is not None:
+                raise planned.error
+            again = self._read_alone(planned, unread)
+            return self._source(planned, pictures | again, seconds)
 
         return fetch
+
+    def _read_alone(self, planned: _Planned, unread: Mapping[Path, _Unread]) -> _Pictures:
+        """The pair's own frames of files whose frames could not be read together."""
+        found: _Pictures = {}
+        for path, frames in planned.wanted().items():
+            if path in unread:
+                if frames == unread[path].frames:
+                    raise unread[path].error  # that is what was tried
+                found[path] = self._read_frames(path, frames)
+        return found
+
+    def _source(self, planned: _Planned, pictures: _Pictures, seconds: float) -> Source:
+        shown = planned.shown
+        assert shown is not None
+        pixels, resized = _compose(shown, pictures, planned.sizes[shown.item.video])
+        if shown.jpeg is not None:
+            pixels = _reencoded(pixels, shown.jpeg)
+        told = (f"resized_foil: {resized} pictures of another size made equal",) if resized else ()
+        return Source(
+            item=shown.item,
+            frames=Frames(pixels, shown.selection),
+            native_size=planned.native_size,
+            decode_seconds=seconds,
+            form=shown.form,
+            jpeg=shown.jpeg,
+            frame_pixels=shown.frame_pixels,
+            notices=(*shown.notices, *told),
+            foil=shown.foil,
+            measures=shown.measures,
+            seconds=shown.seconds,
+        )
 
 
 def _reencoded(
@@ -326,22 +435,15 @@ def _reencoded(
     return seen
 
 
-def _raising(error: Exception) -> Fetch:
-    def fetch() -> Source:
-        raise error
-
-    return fetch
-
-
 def _compose(
-    shown: Shown, pictures: _Pictures, size: tuple[int, int]
+    shown: Shown, pictures: _Pictures, size: Size
 ) -> tuple[UInt8[np.ndarray, "slot height width 3"], int]:
     """The selection's pictures, blank ones grey, and how many of another video were resized."""
     slots = shown.selection.slots
     own = pictures.get(shown.item.video)
     if own is not None and len(pictures) == 1 and np.array_equal(shown.selection.frame_indices, own[0]):
         return own[1], 0  # pairs that show all that was read share it
-    height, width = own[1].shape[1:3] if own is not None else size
+    height, width = size
     pixels = np.full((len(slots), height, width, 3), GREY, dtype=np.uint8)
     resized = 0
     for path in {shown.sources.get(slot.source, shown.item.video) for slot in slots if slot.source != BLANK}:

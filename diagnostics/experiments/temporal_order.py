@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
 from pydantic import Field, NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass
 
@@ -29,7 +30,7 @@ from diagnostics.report.style import save_figure
 from diagnostics.scoring import statistics
 from diagnostics.store.summary import Metric, Row, Summary
 from diagnostics.strict import STRICT
-from diagnostics.video.order import ORDERS, Order, padded, reorder
+from diagnostics.video.order import ORDERS, Order, reorder, whole_units
 
 __all__ = ["Config", "conditions", "run"]
 
@@ -48,7 +49,8 @@ class Config:
         timestamps: `slot` leaves the shown times in place, `carry` moves them with the pictures.
         seeds: so many draws of each drawn order, averaged.
         blocks: of the block shuffle.
-        window: of the local shuffle, in pieces.
+        window: of the local shuffle, in frames; as many whole units where units are moved (two at least), so
+            that both move pictures as far.
         jpeg: quality of the re-encoding that sets the floor of flips.
         seed: of the first draw, and of the statistics.
     """
@@ -84,23 +86,22 @@ def run(context: Context, config: Config) -> Outcome:
     pairs = [Pair(item, condition) for item in context.items for condition in conditions(config)]
 
     def show(pair: Pair, library: Library) -> Shown:
-        item = library.checked(pair.item)
-        unit = library.frames_per_unit
-        sampled = library.select(item)
-        whole = padded(sampled, unit)
-        notices = () if whole is sampled else ("repeated_frame: the last frame fills the last unit",)
-        condition = pair.condition
+        item, condition = library.checked(pair.item), pair.condition
+        whole, notices = whole_units(library.select(item), library.frames_per_unit)
         if condition["order"] == "original":
             return Shown(item, whole, jpeg=config.jpeg if "reencoded" in condition else None, notices=notices)
+        unit = library.frames_per_unit if condition["by"] == "unit" else 1
         ordered = reorder(
             whole,
             condition["order"],
             seed=condition.get("seed", 0),
             timestamps=condition["timestamps"],
-            unit=unit if condition["by"] == "unit" else 1,
+            unit=unit,
             blocks=config.blocks,
-            window=config.window,
+            window=max(2, config.window // unit),
         )
+        if np.array_equal(ordered.frame_indices, whole.frame_indices):
+            notices = (*notices, "unmoved: there is one piece, or all are the same picture")
         return Shown(item, ordered, notices=notices)
 
     with Asking(context) as asking:
@@ -116,8 +117,8 @@ def _finish(context: Context, config: Config, pairs: Sequence[Pair]) -> Outcome:
     answers = Answers.of(done)
     items = {item.id: item for item in context.items}
     orders = order_table(answers, items, config)
-    rows = [_as_row(dict(entry)) for _, entry in orders.iterrows()]
-    metrics = _headline(orders)
+    rows = [row for _, entry in orders.iterrows() for row in _as_rows(dict(entry))]
+    metrics = _headline(orders, config)
     summary = Summary.of(context.config.experiment, records, metrics, [*rows, *measure_rows(done)])
     paths = {"summary": folder.write_summary(summary)}
     paths["orders"] = folder.write_table("orders", orders)[0]
@@ -138,11 +139,12 @@ def _finish(context: Context, config: Config, pairs: Sequence[Pair]) -> Outcome:
 def order_table(answers: Answers, items: Mapping[str, Item], config: Config) -> pd.DataFrame:
     """One row a group of items and kind of order, seeds averaged item by item.
 
-    Columns: items (all, or a flag), order, by, timestamps; accuracy and its drop from the original with
-    intervals and the sign-flip p over videos; `flip_rate` (answers other than the original's),
-    `flip_floor` (those of the re-encoded original), `flips_beyond_floor` with its interval; `mirrored`
-    (answers that name the other of two events, of items with two options whose answer depends on the
-    order) with its interval.
+    Columns: items (all, or a flag), order, by, timestamps; accuracy with its interval; `change` from the
+    original (below zero where accuracy drops) with its interval, the sign-flip p over videos and the same
+    adjusted over the orders of a group (Holm); `flip_rate` (answers other than the original's),
+    `flip_floor` (those of the re-encoded original), `flips_beyond_floor` with its interval and p, all of
+    items with options; `mirrored` (answers that name the other of two events, of items with two options
+    whose answer depends on the order) with its interval.
     """
     groups = _groups(items)
     rows = []
@@ -150,13 +152,13 @@ def order_table(answers: Answers, items: Mapping[str, Item], config: Config) -> 
         some = answers.among(members)
         if not some.items:
             continue
-        original, floor = some.column(ORIGINAL), _flips(some, [REENCODED])
-        rows.append(
-            _order_row(some, items, group, {"order": "original"}, [ORIGINAL], original, floor, config.seed)
-        )
-        for kind, same in _kinds(config).items():
+        found = []
+        for kind, same in ({("original", "", ""): [ORIGINAL]} | _kinds(config)).items():
             told = dict(zip(("order", "by", "timestamps"), kind, strict=True))
-            rows.append(_order_row(some, items, group, told, same, original, floor, config.seed))
+            found.append({"items": group, **told, **_order_row(some, items, same, config.seed)})
+        moved = [row["p"] if row["order"] != "original" else float("nan") for row in found]
+        adjusted = statistics.holm(moved).adjusted
+        rows += [{**row, "p_holm": p} for row, p in zip(found, adjusted, strict=True)]
     return pd.DataFrame(rows)
 
 
@@ -179,62 +181,62 @@ def _groups(items: Mapping[str, Item]) -> dict[str, set[str]]:
 
 
 def _order_row(
-    some: Answers,
-    items: Mapping[str, Item],
-    group: str,
-    told: Mapping[str, Any],
-    same: Sequence[Mapping[str, Any]],
-    original: np.ndarray,
-    floor: np.ndarray,
-    seed: int,
+    some: Answers, items: Mapping[str, Item], same: Sequence[Mapping[str, Any]], seed: int
 ) -> dict[str, Any]:
+    """The numbers of a row: of conditions that differ in their seed alone, averaged item by item."""
+    original, floor = some.column(ORIGINAL), _flips(some, items, [REENCODED])
     correct = np.mean([some.column(condition) for condition in same], axis=0)
-    flips = _flips(some, same)
-    drop = statistics.paired_difference(original, correct, some.videos, seed=seed)
+    flips = _flips(some, items, same)
+    change = statistics.paired_difference(original, correct, some.videos, seed=seed)
     beyond = statistics.paired_difference(floor, flips, some.videos, seed=seed)
     accuracy = metric_of(correct, some.videos)
     mirrored = metric_of(np.mean([_mirrored(some, items, one) for one in same], axis=0), some.videos)
     return {
-        "items": group,
-        **{"order": "", "by": "", "timestamps": "", **told},
         "accuracy": accuracy.mean,
         "ci_low": accuracy.ci_low,
         "ci_high": accuracy.ci_high,
-        "change": drop.difference,
-        "change_low": drop.ci_low,
-        "change_high": drop.ci_high,
-        "p": drop.p,
-        "flip_rate": _mean(flips),
-        "flip_floor": _mean(floor),
+        "change": change.difference,
+        "change_low": change.ci_low,
+        "change_high": change.ci_high,
+        "p": change.p,
+        "flip_rate": beyond.mean_b,
+        "flip_floor": beyond.mean_a,
         "flips_beyond_floor": beyond.difference,
         "beyond_low": beyond.ci_low,
         "beyond_high": beyond.ci_high,
+        "p_beyond": beyond.p,
         "mirrored": mirrored.mean,
         "mirrored_low": mirrored.ci_low,
         "mirrored_high": mirrored.ci_high,
         "mirrored_n": mirrored.n,
         "n": accuracy.n,
+        "flips_n": beyond.n,
         "videos": len(set(some.videos)),
     }
 
 
-def _flips(some: Answers, same: Sequence[Mapping[str, Any]]) -> np.ndarray:
-    """For each item, how often the answer is another than the original's; NaN where either is missing."""
+def _flips(
+    some: Answers, items: Mapping[str, Item], same: Sequence[Mapping[str, Any]]
+) -> Float[np.ndarray, " item"]:
+    """For each item, how often the letter is another than the original's; NaN where either was not measured
+    and where there are no options, hence no letters."""
     original = some.letters(ORIGINAL)
     found = []
     for condition in same:
         flipped = statistics.flip_rate(original, some.letters(condition)).flipped
-        measured = np.array(
-            [
-                some.record(item, ORIGINAL) is not None and some.record(item, condition) is not None
-                for item in some.items
-            ]
-        )
-        found.append(np.where(measured, flipped, np.nan))
+        lettered = [
+            bool(items[item].options)
+            and some.record(item, ORIGINAL) is not None
+            and some.record(item, condition) is not None
+            for item in some.items
+        ]
+        found.append(np.where(lettered, flipped, np.nan))
     return np.mean(found, axis=0)
 
 
-def _mirrored(some: Answers, items: Mapping[str, Item], condition: Mapping[str, Any]) -> np.ndarray:
+def _mirrored(
+    some: Answers, items: Mapping[str, Item], condition: Mapping[str, Any]
+) -> Float[np.ndarray, " item"]:
     """1 where the answer names the other of the two events, 0 elsewhere; NaN where there are not two."""
     found = []
     for name in some.items:
@@ -247,31 +249,37 @@ def _mirrored(some: Answers, items: Mapping[str, Item], condition: Mapping[str, 
     return np.array(found)
 
 
-def _mean(values: np.ndarray) -> float:
-    defined = values[np.isfinite(values)]
-    return float(defined.mean()) if defined.size else float("nan")
+_TOLD = {
+    "accuracy": ("accuracy", "ci_low", "ci_high", "n"),
+    "flips_beyond_floor": ("flips_beyond_floor", "beyond_low", "beyond_high", "flips_n"),
+    "mirrored": ("mirrored", "mirrored_low", "mirrored_high", "mirrored_n"),
+}
+"""Columns of each measure in `order_table`."""
 
 
-def _as_row(entry: Mapping[str, Any]) -> Row:
+def _metric(entry: Mapping[Any, Any], measure: str) -> Metric:
+    value, low, high, n = (entry[column] for column in _TOLD[measure])
+    return Metric(value, low, high, int(n))
+
+
+def _as_rows(entry: Mapping[str, Any]) -> list[Row]:
     condition = {key: entry[key] for key in ("items", "order", "by", "timestamps") if entry[key]}
-    return Row(
-        measure="accuracy",
-        value=entry["accuracy"],
-        ci_low=entry["ci_low"],
-        ci_high=entry["ci_high"],
-        n=entry["n"],
-        condition=condition,
-    )
+    metrics = {measure: _metric(entry, measure) for measure in _TOLD}
+    return [
+        Row(measure=name, value=m.mean, ci_low=m.ci_low, ci_high=m.ci_high, n=m.n, condition=condition)
+        for name, m in metrics.items()
+        if m.n
+    ]
 
 
-def _headline(orders: pd.DataFrame) -> dict[str, Metric]:
-    """Accuracy and flips of all items, by unit with a normal clock."""
+def _headline(orders: pd.DataFrame, config: Config) -> dict[str, Metric]:
+    """Accuracy and flips of all items, by the first piece and clock: units and a normal clock by default."""
     metrics: dict[str, Metric] = {}
-    whole = orders[(orders["items"] == "all") & orders["by"].isin(["", "unit"])]
-    for _, row in whole[whole["timestamps"].isin(["", "slot"])].iterrows():
-        numbers = (row["accuracy"], row["ci_low"], row["ci_high"], int(row["n"]))
-        metrics[f"accuracy_{row['order']}"] = Metric(*numbers)
+    if orders.empty:
+        return metrics
+    shown = orders["by"].isin(["", config.by[0]]) & orders["timestamps"].isin(["", config.timestamps[0]])
+    for row in orders[(orders["items"] == "all") & shown].to_dict("records"):
+        metrics[f"accuracy_{row['order']}"] = _metric(row, "accuracy")
         if row["order"] != "original":
-            beyond = (row["flips_beyond_floor"], row["beyond_low"], row["beyond_high"], int(row["n"]))
-            metrics[f"flips_beyond_floor_{row['order']}"] = Metric(*beyond)
+            metrics[f"flips_beyond_floor_{row['order']}"] = _metric(row, "flips_beyond_floor")
     return metrics

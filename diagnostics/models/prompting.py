@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from einops import rearrange
+from jaxtyping import UInt8
 
 from diagnostics.data.items import Item
 from diagnostics.errors import ControlTokenError, PromptTooLongError
@@ -20,7 +21,10 @@ from diagnostics.video.selection import Frames, Selection
 if TYPE_CHECKING:
     from diagnostics.models.loading import LoadedModel
 
-__all__ = ["Prompt", "prepare_inputs", "question_text"]
+__all__ = ["Form", "Prompt", "control_tokens", "prepare_inputs", "question_text"]
+
+Form = Literal["video", "images", "nothing"]
+"""One video, a picture a frame, or text alone."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ def prepare_inputs(
     *,
     instruction: str,
     max_new_tokens: int,
-    form: Literal["video", "images", "nothing"] = "video",
+    form: Form = "video",
     frame_pixels: int | None = None,
 ) -> Prompt:
     """Chat template, processor and length check for one item.
@@ -73,7 +77,8 @@ def prepare_inputs(
         frames: what is shown; not looked at where `form` is `nothing`.
         form: one video, a picture a frame, or text alone.
         frame_pixels: most pixels of each frame of a video, instead of the checkpoint's own budget, which
-            some families spread over the whole video, so that frames shrink as they grow in number.
+            some families spread over the whole video, so that frames shrink as they grow in number. They
+            round an odd number of frames before that: give an even one where tokens are to be held.
 
     Raises:
         ControlTokenError: the item's text holds one of the tokenizer's control tokens.
@@ -118,18 +123,16 @@ def prepare_inputs(
 
 
 def _visual_arguments(
-    loaded: LoadedModel, frames: Frames, form: str, frame_pixels: int | None
+    loaded: LoadedModel, frames: Frames, form: Form, frame_pixels: int | None
 ) -> dict[str, Any]:
     """What the processor is given beside the text."""
     if form == "nothing":
         return {}
     if form == "images":
-        return {
-            "images": list(rearrange(frames.pixels, "slot height width channel -> slot channel height width"))
-        }
+        return {"images": list(_channels_first(frames.pixels))}
     pixels, selection = _at_least_two(frames)
     arguments = {
-        "videos": [rearrange(pixels, "slot height width channel -> slot channel height width")],
+        "videos": [_channels_first(pixels)],
         "cap_pixels_per_frame": loaded.config.cap_pixels_per_frame,
         **loaded.family.video_arguments(selection),
     }
@@ -139,7 +142,9 @@ def _visual_arguments(
     return arguments
 
 
-def _channels_first(pixels: np.ndarray) -> np.ndarray:
+def _channels_first(
+    pixels: UInt8[np.ndarray, "slot height width channel"],
+) -> UInt8[np.ndarray, "slot channel height width"]:
     return rearrange(pixels, "slot height width channel -> slot channel height width")
 
 
@@ -150,9 +155,14 @@ def _notices(loaded: LoadedModel, inputs: Any, frames: Frames) -> tuple[str, ...
     )
 
 
+def control_tokens(tokenizer: Any) -> set[str]:
+    """What may not stand in an item's text: it would be read as one of the tokenizer's own tokens."""
+    return {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
+
+
 def _refuse_control_tokens(tokenizer: Any, item: Item, texts: list[str]) -> None:
     """A data file must not end a turn, or put a second video where none is."""
-    tokens = {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
+    tokens = control_tokens(tokenizer)
     found = sorted(token for token in tokens if any(token in text for text in texts))
     if found:
         raise ControlTokenError(

@@ -18,9 +18,9 @@ _SHOWN = {
     "text": "text alone",
     "blank": "blank video",
     "uniform": "uniform",
-    "swapped": "evidence\nswapped in",
-    "oracle_matched": "oracle,\nmatched",
-    "oracle_images": "oracle\nimages",
+    "swapped": "evidence swapped in",
+    "oracle_matched": "oracle, matched",
+    "oracle_images": "oracle images",
 }
 
 
@@ -39,53 +39,66 @@ def grounding_figure(levels: pd.DataFrame, steps: pd.DataFrame) -> Figure:
     )
     with styled():
         footer = Footer([], caption)
-        figure = footer.figure(panel_inches=2.7)
+        figure = footer.figure(panel_inches=2.5)
         left, right = figure.subplots(1, 2)
         _levels(left, levels)
         _waterfall(right, steps, start)
         for axes in (left, right):
-            axes.set_ylim(0, 1.06)
-            axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-            axes.grid(visible=False, axis="x")
+            axes.set_xlim(0, 1.12)
+            axes.set_xticks(np.linspace(0, 1, 6))
+            axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+            axes.set_xlabel("accuracy")
+            axes.invert_yaxis()
+            axes.grid(visible=False, axis="y")
         footer.draw(figure)
     return figure
 
 
 def _levels(axes: Axes, levels: pd.DataFrame) -> None:
     rows = levels.set_index("shown").reindex([name for name in _SHOWN if name in set(levels["shown"])])
-    heights = rows["accuracy"].to_numpy(dtype=float)
-    errors = np.abs(rows[["ci_low", "ci_high"]].to_numpy(dtype=float).T - heights)
-    axes.bar(
+    lengths = rows["accuracy"].to_numpy(dtype=float)
+    errors = np.abs(rows[["ci_low", "ci_high"]].to_numpy(dtype=float).T - lengths)
+    axes.barh(
         range(len(rows)),
-        heights,
-        yerr=np.nan_to_num(errors),
+        lengths,
+        height=0.62,
         color=["#9a9a9a" if name == "chance" else run_style(0).color for name in rows.index],
-        error_kw={"elinewidth": 0.9, "capsize": 2},
-        gid="levels",
     )
-    axes.set_xticks(range(len(rows)), [_SHOWN[name] for name in rows.index], rotation=40, ha="right")
-    axes.set_ylabel("accuracy")
+    axes.errorbar(
+        lengths,
+        range(len(rows)),
+        xerr=np.nan_to_num(errors),
+        fmt="none",
+        ecolor="black",
+        elinewidth=0.9,
+        capsize=2,
+    )
+    axes.set_yticks(range(len(rows)), [_SHOWN[name] for name in rows.index])
     axes.set_title("What is shown")
 
 
 def _waterfall(axes: Axes, steps: pd.DataFrame, start: float) -> None:
+    """Each step from where the last one ended; its number stands beyond its bar and its interval."""
     ends = start + np.cumsum(steps["difference"].to_numpy(dtype=float))
     starts = np.concatenate([[start], ends[:-1]])
     for place, (low, high) in enumerate(zip(starts, ends, strict=True)):
         row = steps.iloc[place]
         style = run_style(1 if high < low else 2)
-        axes.bar(place, high - low, bottom=low, width=0.62, color=style.color, gid=f"step:{place}")
-        interval = np.abs(np.array([[row["ci_low"]], [row["ci_high"]]], dtype=float) - row["difference"])
-        axes.errorbar(place, high, yerr=interval, color="black", elinewidth=0.9, capsize=2)
+        axes.barh(place, high - low, left=low, height=0.62, color=style.color)
+        interval = np.nan_to_num(
+            np.abs(np.array([[row["ci_low"]], [row["ci_high"]]], dtype=float) - row["difference"])
+        )
+        axes.errorbar(high, place, xerr=interval, fmt="none", ecolor="black", elinewidth=0.9, capsize=2)
         axes.annotate(
-            f"{100 * row['difference']:+.0f}",
-            (place, max(low, high)),
+            f"{100 * row['difference']:+.0f}".replace("-", "\N{MINUS SIGN}"),
+            (max(low, high + float(interval[1, 0])), place),
             textcoords="offset points",
-            xytext=(9, 3),
+            xytext=(4, 0),
+            va="center",
             fontsize=7,
         )
         if place:
-            axes.plot([place - 0.69, place - 0.31], [low, low], color="#7a7a7a", linewidth=0.7)
-    axes.axhline(start, color="#9a9a9a", linewidth=0.9, linestyle=":")
-    axes.set_xticks(range(len(steps)), steps["step"].tolist(), rotation=40, ha="right")
-    axes.set_title("What limits it")
+            axes.plot([low, low], [place - 0.69, place - 0.31], color="#7a7a7a", linewidth=0.7)
+    axes.axvline(start, color="#9a9a9a", linewidth=0.9, linestyle=":")
+    axes.set_yticks(range(len(steps)), steps["step"].tolist())
+    axes.set_title("What limits it, in points")

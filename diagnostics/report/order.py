@@ -15,16 +15,16 @@ __all__ = ["order_figure"]
 
 _NAMES = {
     "all": "all items",
-    "order_dependent": "the answer depends on order",
-    "order_free": "the answer does not",
-    "time_addressed": "the question names a time",
+    "order_dependent": "depends on the order",
+    "order_free": "does not depend on it",
+    "time_addressed": "names a time",
     "unflagged": "not flagged",
 }
 _ORDERS = ("original", "reversed", "blocks", "local", "full")
 
 
 def order_figure(orders: pd.DataFrame) -> Figure:
-    """Bars of accuracy by order, one panel a group of items, units moved, both clocks.
+    """Bars of accuracy by order, one panel a group of items, units moved, both clocks; diamonds of flips.
 
     Args:
         orders: `diagnostics.experiments.temporal_order.order_table`; where some rows move units, those that
@@ -37,8 +37,9 @@ def order_figure(orders: pd.DataFrame) -> Figure:
     names = {"slot": "shown times stay in place", "carry": "shown times travel with the pictures"}
     moved = "temporal units" if by == "unit" else "single frames"
     caption = (
-        f"Moved: {moved}; drawn orders averaged over seeds. Bars: 95% interval of the mean, videos "
-        "resampled. Dashed: the frames in their own order."
+        f"Moved: {moved}; drawn orders averaged over seeds. Whiskers: 95% interval of the mean, videos "
+        "resampled. Dashed: the frames in their own order. Diamonds: answers that changed, beyond those that "
+        "change when the same frames are re-encoded."
     )
     with styled():
         footer = Footer([names[clock] for clock in clocks], caption)
@@ -46,11 +47,12 @@ def order_figure(orders: pd.DataFrame) -> Figure:
         panels = figure.subplots((len(groups) + 1) // 2, min(2, len(groups)), squeeze=False, sharey=True)
         for axes, group in zip(panels.flat, groups, strict=False):
             _panel(axes, drawn[drawn["items"] == group], clocks)
-            axes.set_title(_NAMES[group])
+            n = int(drawn[drawn["items"] == group]["n"].max())
+            axes.set_title(f"{_NAMES[group]} (n = {n})")
         for axes in list(panels.flat)[len(groups) :]:
             axes.remove()
         for axes in panels[:, 0]:
-            axes.set_ylabel("accuracy")
+            axes.set_ylabel("accuracy, changed answers")
         footer.draw(figure)
     return figure
 
@@ -66,8 +68,21 @@ def _panel(axes: Axes, rows: pd.DataFrame, clocks: list[str]) -> None:
         some = rows[rows["timestamps"] == clock].set_index("order").reindex(orders)
         heights = some["accuracy"].to_numpy(dtype=float)
         errors = np.abs(some[["ci_low", "ci_high"]].to_numpy(dtype=float).T - heights)
+        x = np.arange(len(orders)) + (place - (len(clocks) - 1) / 2) * width
+        flips = some["flips_beyond_floor"].to_numpy(dtype=float)
+        axes.plot(
+            x + width / 4,
+            np.maximum(flips, 0),
+            linestyle="none",
+            marker="D",
+            markersize=4,
+            markerfacecolor="white",
+            markeredgecolor="black",
+            zorder=5,
+            gid=f"flips:{clock}",
+        )
         axes.bar(
-            np.arange(len(orders)) + (place - (len(clocks) - 1) / 2) * width,
+            x,
             heights,
             width,
             yerr=errors,

@@ -15,7 +15,7 @@ __all__ = ["redundancy_figure"]
 _PANELS = {
     "accuracy": ("Accuracy", "share of items"),
     "gold_log_odds": ("Right option", "log-odds, nats"),
-    "evidence_log_lift": ("Attention on the evidence", "log-lift over an even share"),
+    "evidence_log_lift": ("Attention on the evidence", "log-lift, nats"),
     "unit_similarity": ("Redundancy", "mean cosine of units"),
 }
 
@@ -44,7 +44,7 @@ def redundancy_figure(doses: pd.DataFrame, contrasts: pd.DataFrame) -> Figure:
                 values = rows[measure].to_numpy(dtype=float)
                 interval = rows[[f"{measure}_low", f"{measure}_high"]].to_numpy(dtype=float).T
                 axes.errorbar(
-                    rows["replaced"].to_numpy(dtype=float),
+                    rows["replaced"].to_numpy(dtype=float) + (place - 0.5) * 0.012,
                     values,
                     yerr=np.nan_to_num(np.abs(interval - values)),
                     fmt=f"{style.marker}-",
@@ -56,9 +56,9 @@ def redundancy_figure(doses: pd.DataFrame, contrasts: pd.DataFrame) -> Figure:
                 )
             axes.set_title(title)
             axes.set_ylabel(label)
-        panels[0, 0].yaxis.set_major_formatter(PercentFormatter(1.0))
+        panels[0, 0].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         for axes in panels[1]:
             axes.set_xlabel("other units replaced")
-            axes.xaxis.set_major_formatter(PercentFormatter(1.0))
+            axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         footer.draw(figure)
     return figure

@@ -34,7 +34,8 @@ def robustness_figure(forms: pd.DataFrame, positions: pd.DataFrame) -> Figure:
         if row["asked"] != "standard"
     ]
     caption = (
-        f"{int(forms['n'].max())} items. Change from the standard form on the same items, 95% interval over "
+        f"{int(forms['n'].max())} items. Whiskers: 95% interval of the mean, videos "
+        f"resampled. Change from the standard form on the same items, 95% interval over "
         f"videos: {'; '.join(changes)}."
     )
     with styled():
@@ -47,7 +48,12 @@ def robustness_figure(forms: pd.DataFrame, positions: pd.DataFrame) -> Figure:
             run_style(0).color if name == "standard" else run_style(2).color for name in forms["asked"]
         ]
         left.bar(
-            range(len(forms)), heights, yerr=errors, color=colours, error_kw={"elinewidth": 0.9, "capsize": 2}
+            range(len(forms)),
+            heights,
+            yerr=errors,
+            color=colours,
+            error_kw={"elinewidth": 0.9, "capsize": 2},
+            gid="accuracy",
         )
         left.set_xticks(range(len(forms)), [_FORMS[name] for name in forms["asked"]], fontsize=6.5)
         left.set_ylim(0, 1.05)
@@ -56,14 +62,14 @@ def robustness_figure(forms: pd.DataFrame, positions: pd.DataFrame) -> Figure:
         rows = positions[positions["asked"] == "standard"]
         for place, (column, name) in enumerate((("right", "right"), ("answered", "answered"))):
             x = np.arange(len(rows)) + (place - 0.5) * 0.38
-            right.bar(x, rows[column], 0.38, color=run_style(place).color, label=name)
+            right.bar(x, rows[column], 0.38, color=run_style(place).color, label=name, gid=column)
         right.set_xticks(range(len(rows)), rows["letter"].tolist())
         right.set_ylabel("share of items")
         right.set_title("Letters, standard form")
         right.legend(loc="upper right", ncols=2)
         right.set_ylim(0, 1.35 * float(rows[["right", "answered"]].to_numpy(dtype=float).max(initial=0.1)))
         for axes in (left, right):
-            axes.yaxis.set_major_formatter(PercentFormatter(1.0))
+            axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
             axes.grid(visible=False, axis="x")
         footer.draw(figure)
     return figure

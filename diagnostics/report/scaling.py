@@ -18,11 +18,12 @@ _RESOLUTIONS = {"budget": "the checkpoint's pixel budget", "fixed": "tokens of a
 
 
 def scaling_figure(ladders: pd.DataFrame, trends: pd.DataFrame) -> Figure:
-    """One line a ladder in each of three panels, with 95% intervals where there are any.
+    """One line a ladder in each of three panels, with 95% intervals where there are any; all tasks together.
 
     Args:
         ladders, trends: `diagnostics.experiments.frame_scaling.ladder_table` and `trend_table`.
     """
+    ladders, trends = (table[table["task"] == "all"] for table in (ladders, trends))
     kinds = list(dict.fromkeys(zip(ladders["frames"], ladders["resolution"], strict=True)))
     names = [f"{_FRAMES[frames]}, {_RESOLUTIONS[resolution]}" for frames, resolution in kinds]
     with styled():
@@ -31,9 +32,11 @@ def scaling_figure(ladders: pd.DataFrame, trends: pd.DataFrame) -> Figure:
         accuracy, shown, tokens = figure.subplots(1, 3)
         for place, (frames, resolution) in enumerate(kinds):
             rows = ladders[(ladders["frames"] == frames) & (ladders["resolution"] == resolution)]
-            _line(accuracy, rows, place, "accuracy", ("ci_low", "ci_high"))
-            _line(shown, rows, place, "evidence_shown", ("shown_low", "shown_high"))
-            _line(tokens, rows, place, "tokens_per_unit", None)
+            # What is drawn first is drawn wider: ladders that coincide show round one another.
+            wide = 1.0 + 0.7 * (len(kinds) - 1 - place)
+            _line(accuracy, rows, place, wide, "accuracy", ("ci_low", "ci_high"))
+            _line(shown, rows, place, wide, "evidence_shown", ("shown_low", "shown_high"))
+            _line(tokens, rows, place, wide, "tokens_per_unit", None)
         for axes, title, label in (
             (accuracy, "Accuracy", "accuracy"),
             (shown, "Evidence among the frames", "items with evidence shown"),
@@ -50,13 +53,24 @@ def scaling_figure(ladders: pd.DataFrame, trends: pd.DataFrame) -> Figure:
     return figure
 
 
-def _line(axes: Axes, rows: pd.DataFrame, place: int, column: str, interval: tuple[str, str] | None) -> None:
+def _line(
+    axes: Axes, rows: pd.DataFrame, place: int, wide: float, column: str, interval: tuple[str, str] | None
+) -> None:
     style = run_style(place)
     x, y = rows["budget"].to_numpy(dtype=float), rows[column].to_numpy(dtype=float)
-    axes.plot(x, y, color=style.color, marker=style.marker, markersize=3.5, gid=f"{column}:{place}")
+    axes.plot(
+        x,
+        y,
+        color=style.color,
+        marker=style.marker,
+        markersize=2.5 + 1.8 * wide,
+        linewidth=wide,
+        gid=f"{column}:{place}",
+    )
     if interval is not None:
         low, high = (rows[name].to_numpy(dtype=float) for name in interval)
-        axes.fill_between(x, low, high, color=style.color, alpha=0.12, linewidth=0)
+        shade = axes.fill_between(x, low, high, color=style.color, alpha=0.12, linewidth=0)
+        shade.set_gid(f"{column}-interval:{place}")
 
 
 def _budget_axis(axes: Axes, budgets: np.ndarray) -> None:
@@ -68,9 +82,7 @@ def _budget_axis(axes: Axes, budgets: np.ndarray) -> None:
 
 
 def _caption(ladders: pd.DataFrame, trends: pd.DataFrame, first: tuple[str, str]) -> str:
-    rows = trends[
-        (trends["task"] == "all") & (trends["frames"] == first[0]) & (trends["resolution"] == first[1])
-    ]
+    rows = trends[(trends["frames"] == first[0]) & (trends["resolution"] == first[1])]
     told = rows.iloc[0]
     slope = f"{100 * told['slope']:+.1f} points a rung ({_points(told, 'slope_low', 'slope_high')})"
     between = f"{told['best_low']:g} to {told['best_high']:g}"
@@ -78,8 +90,16 @@ def _caption(ladders: pd.DataFrame, trends: pd.DataFrame, first: tuple[str, str]
     n = int(ladders["n"].max())
     return (
         f"{_FRAMES[first[0]].capitalize()}, {_RESOLUTIONS[first[1]]}: {slope}, {best}; {n} items. "
-        "Shaded: 95% interval of the mean, videos resampled."
+        f"Shaded: 95% interval of the mean, videos resampled.{_coincidence(ladders)}"
     )
+
+
+def _coincidence(ladders: pd.DataFrame) -> str:
+    """Said where holding the resolution changed nothing, so that two lines lie on each other."""
+    both = ladders.pivot_table(index=["frames", "budget"], columns="resolution", values="tokens_per_unit")
+    if {"budget", "fixed"} <= set(both.columns) and (both["budget"] == both["fixed"]).all():
+        return " The pixel budget never shrank a frame here: held and own resolution are the same."
+    return ""
 
 
 def _points(row: pd.Series, low: str, high: str) -> str:

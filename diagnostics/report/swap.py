@@ -13,6 +13,8 @@ from diagnostics.report.style import run_style, styled
 
 __all__ = ["swap_figure"]
 
+_ENDS = {"uniform": ":", "oracle": "--", "text": "-."}
+
 
 def swap_figure(doses: pd.DataFrame, places: pd.DataFrame, bias: pd.DataFrame) -> Figure:
     """Three panels: shares of answers, log-odds, and accuracy by tenth of the input.
@@ -21,18 +23,10 @@ def swap_figure(doses: pd.DataFrame, places: pd.DataFrame, bias: pd.DataFrame) -
         doses, places, bias: `diagnostics.experiments.evidence_swap.dose_table` and `place_table`.
     """
     told = bias.iloc[0]
-    caption = (
-        f"{int(doses['n'].max())} items; dose 0: the evidence removed. Points: mean; bars: 95% interval, "
-        "videos resampled; dotted: uniform frames as they are. "
-    )
-    if told["n"]:
-        caption += (
-            f"Right: {int(told['n'])} order-free items; range {told['range']:.0f} points of the accuracy on "
-            f"the evidence alone ({told['evidence_alone']:.0%}), Video-LevelGauge {told['composite']:.0f} "
-            f"({told['shape'].replace('_', '-')})."
-        )
+    caption = _caption(doses, told)
+    labels = ["true evidence: the right option", "foil evidence: the right option"]
     with styled():
-        footer = Footer(["true evidence", "foil evidence", "answers with the foil's option"], caption)
+        footer = Footer([*labels, "foil evidence: the foil's option"], caption)
         figure = footer.figure(panel_inches=2.4)
         shares, odds, where = figure.subplots(1, 3)
         true, foil = doses[doses["arm"] == "evidence"], doses[doses["arm"] == "foil"]
@@ -42,22 +36,43 @@ def swap_figure(doses: pd.DataFrame, places: pd.DataFrame, bias: pd.DataFrame) -
         _points(odds, true, "gold_log_odds", 0)
         _points(odds, foil, "gold_log_odds", 1)
         _points(odds, foil, "foil_log_odds", 2)
-        uniform = doses[doses["arm"] == "uniform"]
         for axes, measure in ((shares, "accuracy"), (odds, "gold_log_odds")):
-            if len(uniform):
-                axes.axhline(float(uniform[measure].iloc[0]), color="#7a7a7a", linestyle=":", linewidth=1)
+            for arm, line in _ENDS.items():
+                value = float(doses.loc[doses["arm"] == arm, measure].iloc[0])
+                if np.isfinite(value):
+                    axes.axhline(value, color="#7a7a7a", linestyle=line, linewidth=1, gid=f"{measure}:{arm}")
             axes.set_xlabel("units of evidence put in")
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        shares.set_title("Answers")
+        shares.set_title("Answers with the option")
         shares.set_ylabel("share of items")
-        odds.set_title("Log-odds of the option")
-        odds.set_ylabel("nats, right option or foil")
+        odds.set_title("Log-odds")
+        odds.set_ylabel("nats, among the options")
         _places(where, places, float(told["evidence_alone"]))
         for axes in (shares, where):
             axes.set_ylim(-0.02, 1.04)
             axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         footer.draw(figure)
     return figure
+
+
+def _caption(doses: pd.DataFrame, told: pd.Series) -> str:
+    foils = doses.loc[doses["arm"] == "foil", "n"]
+    caption = (
+        f"{int(doses['n'].max())} items, {int(foils.max()) if len(foils) else 0} with a foil. Dose 0: the "
+        "evidence removed; an item of shorter evidence gets what it has. Points: mean; bars: 95% interval, "
+        "videos resampled. Grey: uniform frames (dotted), evidence in every slot (dashed), text alone "
+        "(dash-dot). "
+    )
+    if not told["n"]:
+        return f"{caption}Right: no order-free item was answered in every place."
+    alone = f"dotted: the evidence alone ({told['evidence_alone']:.0%})"
+    caption += f"Right: {int(told['n'])} order-free items, {alone}"
+    if np.isfinite(told["range"]):
+        caption += (
+            f"; the places range over {told['range']:.0f}% of that, Video-LevelGauge {told['composite']:.0f} "
+            f"({told['shape'].replace('_', '-')})"
+        )
+    return f"{caption}."
 
 
 def _points(axes: Axes, rows: pd.DataFrame, measure: str, place: int) -> None:
@@ -92,7 +107,7 @@ def _places(axes: Axes, places: pd.DataFrame, alone: float) -> None:
         gid="places",
     )
     if np.isfinite(alone):
-        axes.axhline(alone, color="#7a7a7a", linestyle=":", linewidth=1)
-    axes.set_title("Where the evidence stands")
+        axes.axhline(alone, color="#7a7a7a", linestyle=":", linewidth=1, gid="alone")
+    axes.set_title("Accuracy by place")
     axes.set_xlabel("tenth of the input")
     axes.set_xticks(range(1, len(places) + 1))

@@ -151,6 +151,9 @@ class Record:
     """Hash of the prompt's token ids."""
     raw: Text | None = None
     """The model's reply, word for word."""
+    earlier_replies: Texts = ()
+    """Replies of earlier passes of the same measurement, in order, where there were several: the answer in
+    the model's own words, before it was asked which option says the same."""
     answer: Text | None = None
     """The option's letter found in the reply; null where there is none."""
     rule: Text | None = None

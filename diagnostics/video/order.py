@@ -16,7 +16,7 @@ import numpy as np
 from diagnostics.video.perturb import Clock, drawn_order, moved
 from diagnostics.video.selection import Selection
 
-__all__ = ["ORDERS", "Order", "padded", "reorder"]
+__all__ = ["ORDERS", "Order", "padded", "reorder", "whole_units"]
 
 Order = Literal["original", "reversed", "blocks", "local", "full"]
 ORDERS: tuple[Order, ...] = get_args(Order)
@@ -75,3 +75,14 @@ def padded(selection: Selection, unit: int) -> Selection:
     return (
         replace(selection, slots=selection.slots + selection.slots[-1:] * missing) if missing else selection
     )
+
+
+def whole_units(selection: Selection, unit: int) -> tuple[Selection, tuple[str, ...]]:
+    """`padded`, and the notices of it: a repeated frame is none of those that were asked for."""
+    whole = padded(selection, unit)
+    if whole is selection:
+        return selection, ()
+    notices = ["repeated_frame: the last frame fills the last unit"]
+    if len(selection) < selection.requested <= len(whole):  # what a count of the slots would not show
+        notices.append(f"fewer_frames: {len(selection)} shown of {selection.requested} asked for")
+    return whole, tuple(notices)

@@ -75,11 +75,15 @@ class Selection:
         """The time the model is told for each slot, in seconds."""
         return np.array([slot.shown_seconds for slot in self.slots], dtype=np.float64)
 
-    def holds(self, evidence: Evidence | None) -> Bool[np.ndarray, " slot"]:
+    def holds(self, evidence: Evidence | None, source: str | None = None) -> Bool[np.ndarray, " slot"]:
         """Which slots show evidence: their frame lies in one of the windows.
 
         Frame indices decide where a window has them, times where it has none. All False for
         evidence that is None or global.
+
+        Args:
+            source: the video that the evidence is of: frames of another one, which stand in some slots of a
+                swap, hold none of it. By default every slot is taken for that video.
         """
         held = np.zeros(len(self.slots), dtype=bool)
         if evidence is None or evidence.kind == "global":
@@ -87,7 +91,7 @@ class Selection:
         frames, seconds = self.frame_indices, self.true_seconds
         for window in evidence.windows:
             held |= in_window(window, frames, seconds)
-        return held
+        return held if source is None else held & np.array([slot.source == source for slot in self.slots])
 
 
 def in_window(

@@ -9,14 +9,23 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from diagnostics.data.items import Item
 from diagnostics.errors import NoEvidenceError
 from diagnostics.video.index import VideoIndex
 from diagnostics.video.selection import Selection, Slot, in_window
 
-__all__ = ["evidence_frames", "evidence_units", "near", "place_units", "thinned", "without_evidence"]
+__all__ = [
+    "evidence_frames",
+    "evidence_units",
+    "near",
+    "place_units",
+    "short_of",
+    "stretched",
+    "thinned",
+    "without_evidence",
+]
 
 
 def evidence_frames(item: Item, index: VideoIndex) -> Int[np.ndarray, " n"]:
@@ -33,17 +42,65 @@ def evidence_frames(item: Item, index: VideoIndex) -> Int[np.ndarray, " n"]:
 
 
 def evidence_units(item: Item, index: VideoIndex, count: int, unit: int) -> tuple[tuple[Slot, ...], ...]:
-    """At most `count` units of evidence frames, spread evenly over them, in order of time.
+    """At most `count` units of evidence, in order of time: shared among its windows, spread evenly in each.
 
-    No frame is shown twice: evidence of fewer frames gives fewer units; of fewer frames than one unit holds,
-    one unit with its last frame repeated.
+    A unit is made of frames next to each other in one window, so that it never mixes two events. No unit is
+    shown twice: shorter evidence gives fewer. A window of fewer frames than a unit holds gives one unit with
+    its last frame repeated. A window that gives fewer than its share leaves the rest to the others.
+
+    Raises:
+        NoEvidenceError: no frame lies in the evidence.
     """
-    frames = evidence_frames(item, index)
-    most = max(1, min(count, len(frames) // unit))
-    chosen = frames[np.rint(np.linspace(0, len(frames) - 1, min(len(frames), most * unit))).astype(int)]
-    chosen = np.concatenate([chosen, np.repeat(chosen[-1:], most * unit - len(chosen))])
-    slots = [_slot(item.video_id, index, frame) for frame in chosen.tolist()]
-    return tuple(tuple(slots[start : start + unit]) for start in range(0, len(slots), unit))
+    blocks = sorted(_blocks(evidence_frames(item, index), item, index, unit), key=len)
+    chosen: list[Int[np.ndarray, " unit"]] = []
+    for rank, window in enumerate(blocks):
+        share = min(len(window), -(-(count - len(chosen)) // (len(blocks) - rank)))
+        middles = ((np.arange(share) + 0.5) * len(window) / max(share, 1)).astype(int)
+        chosen += [window[place] for place in middles.tolist()]
+    return tuple(
+        tuple(_slot(item.video_id, index, frame) for frame in block.tolist())
+        for block in sorted(chosen, key=lambda frames: int(frames[0]))
+    )
+
+
+def _blocks(
+    frames: Int[np.ndarray, " n"], item: Item, index: VideoIndex, unit: int
+) -> list[list[Int[np.ndarray, " unit"]]]:
+    """Each window's units: as many runs of `unit` neighbours as fit, spread evenly."""
+    assert item.evidence is not None
+    free = np.ones(len(frames), dtype=bool)
+    found = []
+    for window in item.evidence.windows:
+        held = in_window(window, frames, index.seconds[frames]) & free  # where two overlap: the first's
+        free &= ~held
+        own = frames[held]
+        if len(own):
+            own = np.concatenate([own, np.repeat(own[-1:], max(0, unit - len(own)))])
+            # Rounded half up: rounding half to even could let two runs share a frame.
+            starts = np.floor(np.linspace(0, len(own) - unit, len(own) // unit) + 0.5).astype(int)
+            found.append([own[start : start + unit] for start in starts.tolist()])
+    return found
+
+
+def short_of(wanted: int, put_in: int, room: int) -> tuple[str, ...]:
+    """A notice where fewer units were put in than asked for; `room` is how many the input has."""
+    if put_in == wanted:
+        return ()
+    why = f"the input has room for {room}" if put_in == room else "the evidence has no more"
+    return (f"short_evidence: {put_in} of {wanted} units put in, {why}",)
+
+
+def stretched(evidence: Selection, model: Selection) -> Selection:
+    """Evidence frames in the slots and at the shown times of another selection, each as often as any other.
+
+    In order of time, repeated where the evidence has fewer frames.
+    """
+    places = np.arange(len(model)) * len(evidence) // len(model)
+    slots = tuple(
+        replace(evidence.slots[place], shown_seconds=slot.shown_seconds)
+        for place, slot in zip(places.tolist(), model.slots, strict=True)
+    )
+    return replace(model, slots=slots, rule=f"{evidence.rule}; stretched to {len(model)} slots")
 
 
 def without_evidence(
@@ -121,24 +178,26 @@ def thinned(
     alike: bool,
     unit: int,
     seed: int,
+    stretch_seconds: float = 1.0,
 ) -> Selection:
     """A share of the other units replaced: by near-duplicates of one another, or by distinct ones.
 
-    Near-duplicates are the frames right after one frame, drawn where a stretch without evidence is long
-    enough; distinct ones are spread evenly over all frames without evidence. Which units are replaced does
-    not depend on which of both replaces them.
+    Near-duplicates are the frames of one drawn short stretch without evidence; its units, made of neighbours,
+    are repeated in order of time, each as often as any other. Distinct ones are spread evenly over all frames
+    without evidence. Which units are replaced does not depend on which of both replaces them.
 
     Args:
         share: of the units that are not kept, rounded to whole units.
         keep: units that stay.
         alike: near-duplicates, or distinct frames.
+        stretch_seconds: how long the stretch of the near-duplicates is, at most; one unit at least.
         unit: slots of a unit.
-        seed: of the draws.
+        seed: of the draws; each item has its own, so that which units are replaced evens out over items.
 
     Raises:
-        NoEvidenceError: no stretch without evidence has as many frames as are to be replaced.
+        NoEvidenceError: no stretch without evidence has the frames of one unit.
     """
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng([seed, *item.id.encode()])
     others = np.flatnonzero(~keep)
     replaced = np.sort(random.permutation(others)[: round(share * len(others))])
     wanted = len(replaced) * unit
@@ -146,17 +205,14 @@ def thinned(
     if not wanted:
         return replace(selection, rule=f"{selection.rule}; none replaced")
     if alike:
-        runs = np.convolve(outside, np.ones(wanted, dtype=int), mode="valid")
-        starts = np.flatnonzero(runs == wanted)
-        if not len(starts):
+        frames = _alike(outside, index.seconds, stretch_seconds, wanted, unit, random)
+        if not len(frames):
             raise NoEvidenceError(
-                f"no stretch without evidence has {wanted} frames.",
-                remedy="Lower the budget, or leave the item out.",
+                f"no stretch without evidence has {unit} frames.",
+                remedy="Leave the item out.",
                 item_id=item.id,
                 path=item.video,
             )
-        first = int(random.choice(starts))
-        frames = np.arange(first, first + wanted)
     else:
         frames = np.flatnonzero(outside)
         frames = frames[np.rint(np.linspace(0, len(frames) - 1, wanted)).astype(int)]
@@ -164,6 +220,31 @@ def thinned(
     units = tuple(tuple(slots[start : start + unit]) for start in range(0, wanted, unit))
     what = f"{len(replaced)} units {'near-duplicates' if alike else 'distinct'} (seed={seed})"
     return place_units(selection, units, replaced, what)
+
+
+def _alike(
+    outside: Bool[np.ndarray, " frame"],
+    seconds: Float[np.ndarray, " frame"],
+    longest: float,
+    wanted: int,
+    unit: int,
+    random: np.random.Generator,
+) -> Int[np.ndarray, " wanted"]:
+    """The frames of one drawn stretch, its units repeated in order; none where no stretch holds a unit."""
+    starts = np.arange(len(seconds))
+    inside = np.append(np.flatnonzero(~outside), len(seconds))
+    ends = np.minimum(
+        inside[np.searchsorted(inside, starts)], np.searchsorted(seconds, seconds + longest, side="left")
+    )
+    # A second may hold less than a unit; the next frame of evidence, or the end, bounds it all the same.
+    ends = np.maximum(ends, np.minimum(starts + unit, inside[np.searchsorted(inside, starts)]))
+    lengths = np.minimum(ends - starts, wanted)
+    if lengths.max(initial=0) < unit:
+        return np.empty(0, dtype=np.int64)
+    first = int(random.choice(np.flatnonzero(lengths == lengths.max())))
+    units = int(lengths[first]) // unit
+    repeated = np.arange(wanted // unit) * units // (wanted // unit)
+    return (first + repeated[:, None] * unit + np.arange(unit)).ravel()
 
 
 def _in_evidence(item: Item, index: VideoIndex, guard_seconds: float = 0.0) -> Bool[np.ndarray, " frame"]:

@@ -26,12 +26,14 @@ class Reply:
             no options or a letter is not one token of this tokenizer.
         option_logprobs: the same as log-probabilities over the whole vocabulary.
         n_tokens: tokens generated.
+        cut: it ended because it had as many tokens as it may have.
     """
 
     text: str
     option_logits: tuple[float, ...]
     option_logprobs: tuple[float, ...]
     n_tokens: int
+    cut: bool
 
 
 @torch.inference_mode()
@@ -52,7 +54,14 @@ def answer(loaded: LoadedModel, inputs: Any, item: Item, max_new_tokens: int) ->
         option_logits=logits,
         option_logprobs=logprobs,
         n_tokens=len(generated),
+        cut=len(generated) == max_new_tokens and int(generated[-1]) not in _ends(loaded),
     )
+
+
+def _ends(loaded: LoadedModel) -> set[int]:
+    """Tokens after which generation stops."""
+    ends = loaded.model.generation_config.eos_token_id
+    return set(ends) if isinstance(ends, list | tuple) else {ends}
 
 
 def _options(tokenizer: Any, item: Item, first: torch.Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -63,8 +63,12 @@ def size_limits(min_pixels: int | None, max_pixels: int | None, current: dict[st
 
 
 def frame_limit(frame_pixels: int, n_frames: int, current: dict[str, int]) -> dict[str, int]:
-    """The video processor's `size` that gives each of `n_frames` frames at most `frame_pixels`."""
-    return {**current, "longest_edge": frame_pixels * (n_frames + n_frames % 2)}
+    """The video processor's `size` that gives each of `n_frames` frames at most `frame_pixels`.
+
+    Nothing is enlarged either: the least pixels of a video (`shortest_edge`) would enlarge the frames of
+    short ones alone. Of an odd number of frames the processor counts one more or one less: give an even one.
+    """
+    return {**current, "shortest_edge": 1, "longest_edge": frame_pixels * (n_frames + n_frames % 2)}
 
 
 def pixels_left(n_frames: int, current: dict[str, int]) -> int:

@@ -43,8 +43,9 @@ SIGNALS = frozenset({"scores", "features", "change"})
 class Sampler(Protocol):
     """What a sampling module offers.
 
-    Beside these it may have `needs(config)`, where `NEEDS` depends on its parameters, and
-    `remark(config, candidates, item, chosen)`, a clause on this choice that the rule's line ends with.
+    Beside these it may have `needs(config)`, where `NEEDS` depends on its parameters,
+    `remark(config, candidates, item, chosen)`, a clause on this choice that the rule's line ends with, and
+    `CHOOSES_BY_EVIDENCE = True`, where it refuses items without local evidence.
     """
 
     Config: type[Any]

@@ -28,6 +28,7 @@ from diagnostics.video.selection import in_window
 __all__ = ["NEEDS", "Config", "choose", "remark"]
 
 NEEDS: frozenset[str] = frozenset()
+CHOOSES_BY_EVIDENCE = True
 
 
 @dataclass(frozen=True, config=STRICT)

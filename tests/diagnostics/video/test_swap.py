@@ -66,6 +66,39 @@ def test_the_guard_band_is_kept_free_too_and_a_video_of_evidence_is_refused():
         without_evidence(uniform(100, 4), item(0, 100), index)
 
 
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.integers(0, 12)), min_size=1, max_size=5),
+    st.integers(1, 12),
+    st.integers(1, 4),
+)
+@settings(max_examples=200, deadline=None)
+def test_units_are_neighbours_in_one_window_and_shared_among_windows(gaps, count, unit):
+    """Windows are told as (gap before, length); a unit never mixes two of them."""
+    spans, at = [], 0
+    for gap, length in gaps:
+        spans.append((at + gap, at + gap + length))
+        at += gap + length
+    assume(any(end > start for start, end in spans))
+    held = tuple(Window(s / FPS, e / FPS, s, e) for s, e in spans if e > s)
+    asked = Item("q", Path("v.mp4"), "v", "What?", ("a", "b"), "A", evidence=Evidence(held, "exact"))
+    units = [[slot.frame_index for slot in one] for one in evidence_units(asked, Index(at + 5), count, unit)]
+    by_window = {span: 0 for span in spans if span[1] > span[0]}
+    seen: set[int] = set()
+    for frames in units:
+        (span,) = [span for span in by_window if span[0] <= frames[0] < span[1]]
+        by_window[span] += 1
+        assert all(span[0] <= frame < span[1] for frame in frames)
+        if span[1] - span[0] >= unit:
+            assert frames == list(range(frames[0], frames[0] + unit)), "neighbours"
+        assert not seen & set(frames), "no unit twice"
+        seen |= set(frames)
+    assert [frames[0] for frames in units] == sorted(frames[0] for frames in units)
+    room = {span: max(1, (span[1] - span[0]) // unit) for span in by_window}
+    assert len(units) == min(count, sum(room.values()))
+    for span, found in by_window.items():  # nobody starves while another has two more
+        assert found == room[span] or all(other <= found + 1 for other in by_window.values())
+
+
 @given(cases, st.integers(1, 20))
 @settings(max_examples=200, deadline=None)
 def test_doses_are_whole_units_of_evidence_in_the_places_nearest_in_time(case, dose):
@@ -124,14 +157,14 @@ def test_the_redundancy_dose_replaces_the_same_units_by_both_kinds(case, share, 
     assert all(len(one) <= wanted // unit for one in replaced)
     if alike and wanted:
         run = sorted(set(after.frame_indices.tolist()) - set(before.frame_indices.tolist()))
-        assert not run or run[-1] - run[0] < wanted, "near-duplicates come from one stretch"
+        assert not run or run[-1] - run[0] < max(FPS, unit), "near-duplicates come from one second"
 
 
 def test_no_stretch_is_long_enough_for_near_duplicates():
-    asked, index = item(10, 30), Index(40)
-    keep = np.zeros(20, dtype=bool)
-    with pytest.raises(NoEvidenceError, match="no stretch without evidence has 20 frames"):
-        thinned(uniform(40, 20), asked, index, 1.0, keep, alike=True, unit=1, seed=0)
+    asked, index = item(1, 39), Index(40)
+    keep = np.zeros(10, dtype=bool)
+    with pytest.raises(NoEvidenceError, match="no stretch without evidence has 2 frames"):
+        thinned(uniform(40, 20), asked, index, 1.0, keep, alike=True, unit=2, seed=0)
 
 
 def test_items_without_evidence_are_refused_by_name():
