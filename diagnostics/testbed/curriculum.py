@@ -129,6 +129,25 @@ CURRICULUM: tuple[Stage, ...] = (
         spread=0.9,
         cool_down=600,
     ),
+    Stage(
+        "size and order, both kinds of frames",
+        500,
+        32,
+        (
+            ("Hist", 0.5),
+            ("Size", 3.0),
+            ("Site", 1.5),
+            ("RSR", 3.0),
+            ("PR", 1.5),
+            ("IR", 1.0),
+            ("LLS", 0.6),
+            ("CPR", 0.4),
+            ("LA", 0.4),
+        ),
+        (3, 16),
+        spread=0.6,
+        cool_down=500,
+    ),
 )
 
 
