@@ -20,7 +20,8 @@ from typing import Any
 from diagnostics.data.items import Item
 from diagnostics.errors import DiagnosticsError, OutOfMemoryError, RunError
 from diagnostics.experiments.context import Context
-from diagnostics.experiments.showing import Fetch, ReadAhead, Show, Source, as_sampled
+from diagnostics.experiments.read_ahead import Fetch, ReadAhead
+from diagnostics.experiments.showing import Show, Source, as_sampled
 from diagnostics.store.canonical import condition_id, plain
 from diagnostics.store.records import Failure, Record
 from diagnostics.store.tensor_parts import PairTensors

@@ -206,7 +206,7 @@ def _finish(context: Context, config: Config, pairs: Sequence[Pair], reasons: Ma
 def sampler_table(answers: Answers, config: Config) -> pd.DataFrame:
     """One row a sampler and budget: each measure with its interval, and the median time spent choosing.
 
-    The time is that of the item that computed the signals where several items share them: see the maximum.
+    Whoever needs a signal first pays for it; later items and samplers find it kept. The maximum holds that.
     """
     rows = []
     for condition in conditions(config):

@@ -1,50 +1,29 @@
-"""What each pair shows the model, and reading it: every frame of a video once, whatever asks for it.
+"""What each pair shows the model, and what a recipe may look at to say so.
 
-A recipe says what a pair shows (`Show`). Pairs of one video are planned together, the union of their
-frames is read at once, ahead of the model, and each pair's pictures are taken out of it.
+A recipe says what a pair shows (`Show`); reading it is done for it (`read_ahead`).
 """
 
 from __future__ import annotations
 
-import io
-import threading
-import time
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from jaxtyping import Int, UInt8
-from PIL import Image
-
 from diagnostics.data.items import Item
 from diagnostics.data.validation import check_evidence
-from diagnostics.errors import ReaderTimeoutError
 from diagnostics.models.prompting import Form
-from diagnostics.video.index import VideoIndex, size_within
-from diagnostics.video.perturb import GREY
-from diagnostics.video.reading import FrameReader
+from diagnostics.video.index import VideoIndex
 from diagnostics.video.relevance.signals import Signals
 from diagnostics.video.sampling import Sampler, select_frames, uniform
-from diagnostics.video.selection import BLANK, Frames, Selection
+from diagnostics.video.selection import Frames, Selection
 
 if TYPE_CHECKING:
     from diagnostics.experiments.context import Context
     from diagnostics.experiments.pairs import Pair
+    from diagnostics.experiments.read_ahead import OneWait
 
-__all__ = ["Library", "ReadAhead", "Show", "Shown", "Source", "as_sampled", "nothing"]
-
-_MOST_BYTES = 4 << 30
-"""Pictures held at once, those read ahead included; one pair that needs more is read when nothing else is
-held. Pairs that share pictures take half of it, so that the next ones can be read meanwhile."""
-
-_MOST_FRAMES = 256
-"""Frames asked of the reader at a time: its time limit is for one request, and a hang should be one."""
+__all__ = ["Library", "Show", "Shown", "Source", "as_sampled", "nothing"]
 
 
 @dataclass(frozen=True)
@@ -107,36 +86,10 @@ class Source:
     seconds: Mapping[str, float] = field(default_factory=dict)
 
 
-class _OneWait:
-    """The run's reader; a file that hung once is not waited for again: each wait is a time limit long."""
-
-    def __init__(self, reader: FrameReader) -> None:
-        self._plain, self.reader, self.max_side = reader, reader.reader, reader.max_side
-        self._hung: dict[str, ReaderTimeoutError] = {}
-
-    def index(self, path: Path) -> VideoIndex:
-        with self._noting(path):
-            return self._plain.index(path)
-
-    def read(self, path: Path, indices: Int[np.ndarray, " n"]) -> UInt8[np.ndarray, "n h w 3"]:
-        with self._noting(path):
-            return self._plain.read(path, indices)
-
-    @contextmanager
-    def _noting(self, path: Path) -> Iterator[None]:
-        if str(path) in self._hung:
-            raise self._hung[str(path)]
-        try:
-            yield
-        except ReaderTimeoutError as error:
-            self._hung[str(path)] = error
-            raise
-
-
 class Library:
     """What a recipe may look at before it decides what to show: indices and the run's own sampler."""
 
-    def __init__(self, context: Context, reader: _OneWait) -> None:
+    def __init__(self, context: Context, reader: OneWait) -> None:
         self._context, self._reader = context, reader
         self._signals = Signals(reader, items=context.items)
 
@@ -185,279 +138,3 @@ def as_sampled(pair: Pair, library: Library) -> Shown:
 def nothing(selection: Selection) -> Selection:
     """No slots, of the same source."""
     return replace(selection, slots=(), rule="nothing", requested=0)
-
-
-Size = tuple[int, int]
-"""Height and width."""
-
-
-@dataclass(frozen=True)
-class _Planned:
-    """A pair and what it shows, or why that cannot be said.
-
-    Attributes:
-        sizes: of the pictures of each file that it may show, as they are read.
-        native_size: of the item's own pictures, as the file has them.
-    """
-
-    pair: Pair
-    shown: Shown | None = None
-    sizes: Mapping[Path, Size] = field(default_factory=dict)
-    native_size: Size = (0, 0)
-    error: Exception | None = None
-
-    def wanted(self) -> _Wanted:
-        """Frames by file."""
-        found: _Wanted = {}
-        if self.shown is not None:
-            for slot in self.shown.selection.slots:
-                if slot.source != BLANK:
-                    path = self.shown.sources.get(slot.source, self.shown.item.video)
-                    found.setdefault(path, set()).add(slot.frame_index)
-        return found
-
-
-@dataclass(frozen=True)
-class _Chunk:
-    """Pairs whose pictures are read together, and the room that those take."""
-
-    planned: list[_Planned]
-    wanted: _Wanted
-    n_bytes: int
-
-
-@dataclass(frozen=True)
-class _Unread:
-    """Frames of a file that could not be read together, and why."""
-
-    frames: set[int]
-    error: Exception
-
-
-_Wanted = dict[Path, set[int]]
-_Pictures = dict[Path, tuple[Int[np.ndarray, " n"], UInt8[np.ndarray, "n height width 3"]]]
-Fetch = Callable[[], Source]
-"""Gives a pair's frames, or raises what went wrong. It holds pictures that pairs share: let go of it."""
-
-
-class ReadAhead:
-    """Plans and reads the next pairs while the model works. For one walk over a run's pairs.
-
-    Args:
-        show: what a pair shows.
-        pool: threads that plan and wait for the reader, one a reading process.
-    """
-
-    def __init__(self, context: Context, reader: FrameReader, pool: ThreadPoolExecutor, show: Show) -> None:
-        self._reader, self._pool, self._show = _OneWait(reader), pool, show
-        self._library = Library(context, self._reader)
-        self._max_side = context.config.reading.max_side
-        self._depth = context.config.reading.workers + 1
-        self._guard = threading.RLock()  # of what follows: a plan that is done goes on to reading by itself
-        self._groups: Iterator[list[Pair]] = iter(())
-        self._plans: deque[Future[list[_Chunk]]] = deque()
-        self._chunks: deque[_Chunk] = deque()
-        self._reads: deque[tuple[_Chunk, Future[list[Fetch]]]] = deque()
-        self._held = 0  # bytes of the chunk that is at hand
-        self._ended = False
-
-    def walk(self, pairs: Sequence[Pair]) -> Generator[tuple[Pair, Fetch], None, None]:
-        """Each pair with its frames, in order. Let go of one before asking for the next; close it after."""
-        self._groups = iter([list(group) for _, group in groupby(pairs, key=lambda pair: pair.item.video)])
-        try:
-            while (at_hand := self._next()) is not None:
-                chunk, fetches = at_hand
-                for planned in chunk.planned:
-                    yield planned.pair, fetches.pop(0)
-                del at_hand, chunk, planned  # and with them the pictures, before more are read
-                with self._guard:
-                    self._held = 0
-        finally:
-            with self._guard:
-                self._ended = True
-
-    def _next(self) -> tuple[_Chunk, list[Fetch]] | None:
-        """The next chunk, waited for; None after the last."""
-        while True:
-            with self._guard:
-                self._top_up()
-                if self._reads:
-                    chunk, future = self._reads.popleft()
-                    self._held = max(1, chunk.n_bytes)
-                    self._top_up()
-                    break
-                if not self._plans:
-                    return None
-                plan = self._plans[0]
-            plan.result()
-        return chunk, future.result()
-
-    def _top_up(self) -> None:
-        """Plan and read further, as far as the limits allow."""
-        while self._plans and self._plans[0].done():
-            self._chunks.extend(self._plans.popleft().result())
-        while self._chunks and len(self._reads) < self._depth:
-            ahead = self._held + sum(chunk.n_bytes for chunk, _ in self._reads)
-            if ahead and ahead + self._chunks[0].n_bytes > _MOST_BYTES:
-                break
-            chunk = self._chunks.popleft()
-            self._reads.append((chunk, self._pool.submit(self._read, chunk)))
-        while len(self._plans) + len(self._chunks) < self._depth:
-            group = next(self._groups, None)
-            if group is None:
-                break
-            plan = self._pool.submit(self._plan, group)
-            self._plans.append(plan)
-            plan.add_done_callback(self._go_on)
-
-    def _go_on(self, plan: Future[list[_Chunk]]) -> None:
-        with self._guard:
-            if not (self._ended or plan.cancelled()):
-                self._top_up()
-
-    # -- planning
-
-    def _plan(self, pairs: Sequence[Pair]) -> list[_Chunk]:
-        """What the pairs of one video show, cut where their pictures together would take too much room."""
-        chunks: list[_Chunk] = []
-        for planned in (self._plan_one(pair) for pair in pairs):
-            wanted = planned.wanted()
-            if chunks:
-                last = chunks[-1]
-                together = {
-                    path: last.wanted.get(path, set()) | wanted.get(path, set())
-                    for path in last.wanted | wanted
-                }
-                n_bytes = self._bytes(together, [*last.planned, planned])
-                if n_bytes <= _MOST_BYTES // 2 or n_bytes == last.n_bytes:
-                    chunks[-1] = _Chunk([*last.planned, planned], together, n_bytes)
-                    continue
-            chunks.append(_Chunk([planned], wanted, self._bytes(wanted, [planned])))
-        return chunks
-
-    def _plan_one(self, pair: Pair) -> _Planned:
-        try:
-            shown = self._show(pair, self._library)
-            index = self._library.index(shown.item.video)
-            sizes = {
-                path: size_within(self._library.index(path), self._max_side)
-                for path in (shown.item.video, *shown.sources.values())
-            }
-            return _Planned(pair, shown, sizes, (index.height, index.width))
-        except Exception as error:  # noqa: BLE001 - raised again where the pair's record is written
-            return _Planned(pair, error=error)
-
-    def _bytes(self, wanted: _Wanted, planned: Sequence[_Planned]) -> int:
-        sizes = {path: size for one in planned for path, size in one.sizes.items()}
-        return sum(len(frames) * 3 * sizes[path][0] * sizes[path][1] for path, frames in wanted.items())
-
-    # -- reading
-
-    def _read(self, chunk: _Chunk) -> list[Fetch]:
-        """Every frame of the chunk once, a file at a time; what fails concerns the pairs that want it."""
-        pictures: _Pictures = {}
-        unread: dict[Path, _Unread] = {}
-        started = time.perf_counter()
-        for path, frames in chunk.wanted.items():
-            try:
-                pictures[path] = self._read_frames(path, frames)
-            except Exception as error:  # noqa: BLE001 - raised again where the pair's record is written
-                unread[path] = _Unread(frames, error)
-        seconds = (time.perf_counter() - started) / len(chunk.planned)
-        return [self._fetch(planned, pictures, unread, seconds) for planned in chunk.planned]
-
-    def _read_frames(
-        self, path: Path, frames: set[int]
-    ) -> tuple[Int[np.ndarray, " n"], UInt8[np.ndarray, "n height width 3"]]:
-        numbers = np.array(sorted(frames), dtype=np.int64)
-        first = self._reader.read(path, numbers[:_MOST_FRAMES])
-        if len(numbers) <= _MOST_FRAMES:
-            return numbers, first
-        pixels = np.empty((len(numbers), *first.shape[1:]), dtype=np.uint8)
-        pixels[:_MOST_FRAMES] = first
-        for start in range(_MOST_FRAMES, len(numbers), _MOST_FRAMES):
-            part = slice(start, start + _MOST_FRAMES)
-            pixels[part] = self._reader.read(path, numbers[part])
-        return numbers, pixels
-
-    def _fetch(
-        self, planned: _Planned, pictures: _Pictures, unread: Mapping[Path, _Unread], seconds: float
-    ) -> Fetch:
-        def fetch() -> Source:
-            if planned.error is not None:
-                raise planned.error
-            again = self._read_alone(planned, unread)
-            return self._source(planned, pictures | again, seconds)
-
-        return fetch
-
-    def _read_alone(self, planned: _Planned, unread: Mapping[Path, _Unread]) -> _Pictures:
-        """The pair's own frames of files whose frames could not be read together."""
-        found: _Pictures = {}
-        for path, frames in planned.wanted().items():
-            if path in unread:
-                if frames == unread[path].frames:
-                    raise unread[path].error  # that is what was tried
-                found[path] = self._read_frames(path, frames)
-        return found
-
-    def _source(self, planned: _Planned, pictures: _Pictures, seconds: float) -> Source:
-        shown = planned.shown
-        assert shown is not None
-        pixels, resized = _compose(shown, pictures, planned.sizes[shown.item.video])
-        if shown.jpeg is not None:
-            pixels = _reencoded(pixels, shown.jpeg)
-        told = (f"resized_foil: {resized} pictures of another size made equal",) if resized else ()
-        return Source(
-            item=shown.item,
-            frames=Frames(pixels, shown.selection),
-            native_size=planned.native_size,
-            decode_seconds=seconds,
-            form=shown.form,
-            jpeg=shown.jpeg,
-            frame_pixels=shown.frame_pixels,
-            notices=(*shown.notices, *told),
-            foil=shown.foil,
-            measures=shown.measures,
-            seconds=shown.seconds,
-        )
-
-
-def _reencoded(
-    pixels: UInt8[np.ndarray, "slot height width 3"], quality: int
-) -> UInt8[np.ndarray, "slot height width 3"]:
-    """Each picture encoded as JPEG and decoded again."""
-    seen = np.empty_like(pixels)
-    for slot, picture in enumerate(pixels):
-        buffer = io.BytesIO()
-        Image.fromarray(picture).save(buffer, format="JPEG", quality=quality)
-        seen[slot] = np.asarray(Image.open(buffer))
-    return seen
-
-
-def _compose(
-    shown: Shown, pictures: _Pictures, size: Size
-) -> tuple[UInt8[np.ndarray, "slot height width 3"], int]:
-    """The selection's pictures, blank ones grey, and how many of another video were resized."""
-    slots = shown.selection.slots
-    own = pictures.get(shown.item.video)
-    if own is not None and len(pictures) == 1 and np.array_equal(shown.selection.frame_indices, own[0]):
-        return own[1], 0  # pairs that show all that was read share it
-    height, width = size
-    pixels = np.full((len(slots), height, width, 3), GREY, dtype=np.uint8)
-    resized = 0
-    for path in {shown.sources.get(slot.source, shown.item.video) for slot in slots if slot.source != BLANK}:
-        numbers, read = pictures[path]
-        places = [
-            place
-            for place, slot in enumerate(slots)
-            if slot.source != BLANK and shown.sources.get(slot.source, shown.item.video) == path
-        ]
-        rows = np.searchsorted(numbers, [slots[place].frame_index for place in places])
-        if read.shape[1:3] == (height, width):
-            pixels[places] = read[rows]
-            continue
-        resized += len(places)
-        for place, row in zip(places, rows, strict=True):
-            pixels[place] = np.asarray(Image.fromarray(read[row]).resize((width, height)))
-    return pixels, resized

@@ -83,6 +83,7 @@ def _waterfall(axes: Axes, steps: pd.DataFrame, start: float) -> None:
     starts = np.concatenate([[start], ends[:-1]])
     for place, (low, high) in enumerate(zip(starts, ends, strict=True)):
         row = steps.iloc[place]
+        points = round(100 * float(row["difference"]))
         style = run_style(1 if high < low else 2)
         axes.barh(place, high - low, left=low, height=0.62, color=style.color)
         interval = np.nan_to_num(
@@ -90,7 +91,7 @@ def _waterfall(axes: Axes, steps: pd.DataFrame, start: float) -> None:
         )
         axes.errorbar(high, place, xerr=interval, fmt="none", ecolor="black", elinewidth=0.9, capsize=2)
         axes.annotate(
-            f"{100 * row['difference']:+.0f}".replace("-", "\N{MINUS SIGN}"),
+            f"{points:+d}".replace("-", "\N{MINUS SIGN}") if points else "0",
             (max(low, high + float(interval[1, 0])), place),
             textcoords="offset points",
             xytext=(4, 0),

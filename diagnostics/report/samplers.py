@@ -14,7 +14,7 @@ __all__ = ["samplers_figure"]
 
 _PANELS = (
     ("accuracy", "Accuracy"),
-    ("any_window_hit", "Evidence among the frames"),
+    ("any_window_hit", "Evidence shown"),
     ("temporal_coverage", "Time covered"),
 )
 

@@ -98,7 +98,7 @@ def _coincidence(ladders: pd.DataFrame) -> str:
     """Said where holding the resolution changed nothing, so that two lines lie on each other."""
     both = ladders.pivot_table(index=["frames", "budget"], columns="resolution", values="tokens_per_unit")
     if {"budget", "fixed"} <= set(both.columns) and (both["budget"] == both["fixed"]).all():
-        return " The pixel budget never shrank a frame here: held and own resolution are the same."
+        return " Units have equally many tokens at every budget here: held and own resolution are the same."
     return ""
 
 

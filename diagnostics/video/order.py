@@ -83,6 +83,6 @@ def whole_units(selection: Selection, unit: int) -> tuple[Selection, tuple[str, 
     if whole is selection:
         return selection, ()
     notices = ["repeated_frame: the last frame fills the last unit"]
-    if len(selection) < selection.requested <= len(whole):  # what a count of the slots would not show
+    if len(selection) < selection.requested:  # told here: a count of the slots would take the repeated one in
         notices.append(f"fewer_frames: {len(selection)} shown of {selection.requested} asked for")
-    return whole, tuple(notices)
+    return replace(whole, requested=len(whole)), tuple(notices)

@@ -36,7 +36,7 @@ from rich.console import Console
 import hooks
 from diagnostics.catalogue import config_folder, rewrite_overrides
 from diagnostics.config import RunConfig, run_config
-from diagnostics.experiments import showing
+from diagnostics.experiments import read_ahead
 from diagnostics.experiments.context import Context
 from diagnostics.models import loading
 from diagnostics.run import execute
@@ -107,7 +107,7 @@ def each_alone() -> Iterator[None]:
         units = staticmethod(nullcontext)
 
     with (
-        mock.patch.object(showing, "groupby", lambda pairs, key: ((key(pair), [pair]) for pair in pairs)),
+        mock.patch.object(read_ahead, "groupby", lambda pairs, key: ((key(pair), [pair]) for pair in pairs)),
         mock.patch.object(hooks, "reuse_units", return_value=nullcontext(Nothing())),
     ):
         yield

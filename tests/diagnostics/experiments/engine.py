@@ -19,7 +19,8 @@ from diagnostics.config import run_config
 from diagnostics.data.items import Item
 from diagnostics.experiments.context import Context
 from diagnostics.experiments.pairs import Pair
-from diagnostics.experiments.showing import Library, ReadAhead, Show, Shown, Source
+from diagnostics.experiments.read_ahead import ReadAhead
+from diagnostics.experiments.showing import Library, Show, Shown, Source
 from diagnostics.store.run_folder import RunFolder
 from diagnostics.video.index import VideoIndex
 from diagnostics.video.sampling import load_sampler

@@ -149,7 +149,7 @@ def test_the_trend_table_is_the_records(run: Path, records: list[dict]) -> None:
         means = [np.mean([r["correct"] for r in at[budget].values()]) for budget in BUDGETS]
         assert row["slope"] == pytest.approx(np.polyfit([0, 1, 2], means, 1)[0], abs=1e-12)
         assert row["best_budget"] == BUDGETS[int(np.argmax(means))]
-        assert row["best_low"] <= row["best_high"]
+        assert row["best_low"] <= row["best_high"] or row["videos"] == 1
         both = [(at[3][item], at[24][item]) for item in at[3]]
         seen = [pair for pair in both if "any_window_hit" in pair[0]["measures"]]
         gains = [float(after["correct"]) - float(before["correct"]) for before, after in seen]
@@ -277,7 +277,7 @@ def test_more_frames_than_there_are(odd: Path) -> None:
             assert len(shown) == min(budget, available)
             short = [w for w in record["warnings"] if w.startswith("fewer_frames")]
             expected = f"fewer_frames: {available} shown of {budget} asked for"
-            assert [w for w in short if w == expected] == ([expected] if available < budget else [])
+            assert short == ([expected] if available < budget else [])
     table = pd.read_csv(odd / "tables" / "ladders.csv")
     top = table[table["budget"] == 64]
     counts = [FRAMES[name] for name in ("one.mp4", "five.mp4", *["plain.mp4"] * 5)]
@@ -305,7 +305,7 @@ def test_what_cannot_be_used_is_recorded_and_the_rest_measured(odd: Path) -> Non
         ("exp.budgets=[8]", "ascending"),
         ("exp.budgets=[0,8]", "greater than 0"),
         ("exp.frames=[random]", "uniform"),
-        ("sampling=differential", "sampling=uniform"),
+        ("sampling=differential", "Leave sampling at uniform"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_what_to_do(

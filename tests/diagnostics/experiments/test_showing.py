@@ -18,7 +18,7 @@ from PIL import Image
 
 from diagnostics.data.items import Evidence, Item, Window
 from diagnostics.errors import ConfigError, DamagedVideoError, NoFoilError, ReaderTimeoutError
-from diagnostics.experiments import showing
+from diagnostics.experiments import read_ahead
 from diagnostics.experiments.context import Context
 from diagnostics.experiments.pairs import Measured, Pair, measure_pairs
 from diagnostics.experiments.showing import Library, Shown, Source, nothing
@@ -72,7 +72,7 @@ def pairs_of(item: Item, frames: Any = FRAMES) -> list[Pair]:
 def test_each_pair_gets_the_frames_that_it_would_get_alone(
     context: Context, clips: Clips, monkeypatch: pytest.MonkeyPatch, most_bytes: int
 ) -> None:
-    monkeypatch.setattr(showing, "_MOST_BYTES", most_bytes)
+    monkeypatch.setattr(read_ahead, "_MOST_BYTES", most_bytes)
     truth = decoded(clips["h264.mp4"])
     item = item_of(clips["h264.mp4"])
     with FrameReader() as plain:
@@ -95,7 +95,7 @@ def test_each_pair_gets_the_frames_that_it_would_get_alone(
 
 def test_a_long_reading_is_asked_for_in_parts(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader's time limit is for one request."""
-    monkeypatch.setattr(showing, "_MOST_FRAMES", 7)
+    monkeypatch.setattr(read_ahead, "_MOST_FRAMES", 7)
     reader = PretendReader()
     frames = list(range(0, 100, 5))
     ((_, source),) = walked(context, reader, pairs_of(item_of(Path("v")), [frames]), shown_by_frames)
@@ -279,7 +279,7 @@ def test_memory_is_bounded_whatever_is_read_ahead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
     picture = 8 * 8 * 3
-    monkeypatch.setattr(showing, "_MOST_BYTES", 40 * picture)
+    monkeypatch.setattr(read_ahead, "_MOST_BYTES", 40 * picture)
     reader = PretendReader()
     random = np.random.default_rng(0)
     pairs = []
@@ -300,7 +300,7 @@ def test_one_pair_that_needs_more_is_read_when_nothing_else_is_held(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     picture = 8 * 8 * 3
-    monkeypatch.setattr(showing, "_MOST_BYTES", 10 * picture)
+    monkeypatch.setattr(read_ahead, "_MOST_BYTES", 10 * picture)
     reader = PretendReader()
     many = list(range(30))
     pairs = pairs_of(item_of(Path("a")), [[1], many, many[::-1], [2], [700]])

@@ -220,7 +220,7 @@ def test_one_frame_and_odd_numbers_of_frames(family: str, diagnose: Diagnose, tm
         if record["item_id"] == "one frame":
             assert frames(record) == [0, 0]
             assert told == moved
-            assert "fewer_frames: 2 shown of 7 asked for" in record["warnings"]
+            assert "fewer_frames: 1 shown of 7 asked for" in record["warnings"]
         elif record["item_id"] == "five frames":
             assert sorted(frames(record)) == [0, 1, 2, 3, 4, 4]
             assert not told
@@ -270,8 +270,9 @@ def test_bars_and_whiskers_are_the_table(orders: pd.DataFrame) -> None:
             own = rows[(rows["by"] == "unit") & (rows["timestamps"] == clock)].set_index("order").loc[told]
             np.testing.assert_allclose([patch.get_height() for patch in bars.patches], own["accuracy"])
             (whiskers,) = bars.errorbar.lines[2]
-            ends = np.array([segment[:, 1] for segment in whiskers.get_segments()])
-            np.testing.assert_allclose(ends, own[["ci_low", "ci_high"]], atol=1e-9)
+            ends = [segment[:, 1] for segment in whiskers.get_segments() if len(segment)]
+            told_ends = own[["ci_low", "ci_high"]].dropna()  # a group of one video has no interval
+            np.testing.assert_allclose(np.reshape(ends, (-1, 2)), told_ends, atol=1e-9)
             (flips,) = [line for line in axes.lines if line.get_gid() == f"flips:{clock}"]
             np.testing.assert_allclose(flips.get_ydata(), own["flips_beyond_floor"].clip(lower=0))
     assert by_gid(figure, "caption")

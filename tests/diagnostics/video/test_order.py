@@ -1,5 +1,6 @@
 """Orders against what they promise, by looking at the slots alone."""
 
+import dataclasses
 from collections import Counter
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from diagnostics.video.order import ORDERS, padded, reorder
+from diagnostics.video.order import ORDERS, padded, reorder, whole_units
 from diagnostics.video.selection import Selection, Slot
 
 
@@ -93,3 +94,21 @@ def test_half_a_unit_is_filled_with_the_last_slot_or_refused():
     assert padded(selection(6), 2) == selection(6)
     with pytest.raises(ValueError, match="5 slots are no whole number of units of 2"):
         reorder(odd, "full", unit=2)
+
+
+@pytest.mark.parametrize(
+    ("count", "asked", "told"),
+    [
+        (4, 4, []),
+        (5, 5, ["repeated_frame"]),
+        (5, 6, ["repeated_frame", "fewer_frames: 5 shown of 6 asked for"]),
+        (1, 7, ["repeated_frame", "fewer_frames: 1 shown of 7 asked for"]),
+    ],
+)
+def test_a_frame_that_fills_a_unit_is_none_of_those_asked_for(count, asked, told):
+    before = dataclasses.replace(selection(count), requested=asked)
+    after, notices = whole_units(before, 2)
+    assert after.slots == padded(before, 2).slots
+    assert len(notices) == len(told)
+    assert all(notice.startswith(start) for notice, start in zip(notices, told, strict=True))
+    assert len(after) == after.requested, "what is told here is not told again by a count of the slots"
