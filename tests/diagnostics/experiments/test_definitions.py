@@ -146,7 +146,7 @@ def test_a_control_that_was_not_run_is_not_shown_as_undefined(diagnose: Diagnose
 
 @pytest.mark.skipif(os.name == "nt", reason="signals")
 def test_an_interrupted_run_says_how_to_go_on_and_leaves_no_traceback(cache: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "diagnostics", *SMALL, "data.n_videos=6", f"out={tmp_path / 'run'}"]
+    command = [sys.executable, "-m", "diagnostics", *SMALL, "data.n_videos=24", f"out={tmp_path / 'run'}"]
     process = subprocess.Popen(
         command, env=environment(cache), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )

@@ -342,7 +342,7 @@ def test_lines_are_the_table_and_bands_its_intervals(run: Path) -> None:
     assert [axes.get_ylabel() for axes in figure.axes] == [
         "accuracy", "items with evidence shown", "tokens of a temporal unit",
     ]  # fmt: skip
-    told = " ".join(texts(figure))
+    told = " ".join(" ".join(texts(figure)).split())
     assert "points a rung" in told
     assert "uniform frames, the checkpoint's pixel budget" in told
     assert "held and own resolution are the same" in told

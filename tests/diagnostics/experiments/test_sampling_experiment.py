@@ -134,7 +134,7 @@ def test_a_scorer_that_is_not_here_is_told_before_anything_is_asked(diagnose, tm
     assert "The relevance scorer 'clip' cannot be loaded from '/nowhere/clip'" in told
     for way_out in ("exp.samplers.aks.scorer.path", "scorer.name=file", "scorer.name=novelty", "uniform"):
         assert way_out in told
-    assert not list(folder.glob("samples.*.jsonl")), "no work was begun"
+    assert all(not path.read_bytes() for path in folder.glob("samples.*.jsonl")), "nothing was asked"
 
 
 def test_wrong_parameters_are_told_before_anything_is_asked(diagnose, tmp_path):

@@ -32,7 +32,7 @@ from diagnostics.testbed.surgery import named_checkpoint
 from diagnostics.testbed.surgery.source import open_source
 from diagnostics.testbed.surgery.widening import LayerHeads, widened
 from diagnostics.video.reading import FrameReader
-from diagnostics.video.sampling import uniform_plus_evidence
+from diagnostics.video.sampling import select_frames, uniform_plus_evidence
 from diagnostics.video.selection import Frames
 
 VIDEOS = Config(split="test", n_videos=48, seconds=12.0, evidence_ratio=0.1)
@@ -78,7 +78,7 @@ def asked(task: str, units: int, form: str = "choice", order: tuple[int, ...] = 
     every = []
     with FrameReader() as reader:
         for item in items(task):
-            selection = uniform_plus_evidence.select(sampling, reader.index(item.video), item)
+            selection = select_frames(uniform_plus_evidence, sampling, reader.index(item.video), item)
             pixels = reader.read(item.video, selection.frame_indices)
             if order:
                 pixels = np.concatenate([pixels[2 * unit : 2 * unit + 2] for unit in order])
