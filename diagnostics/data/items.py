@@ -110,6 +110,13 @@ class Item:
     metadata: Mapping[str, object] = field(default_factory=dict, hash=False)
 
     @property
+    def local_evidence(self) -> Evidence | None:
+        """Evidence whose windows single out a part of the video; None where there is no such."""
+        evidence = self.evidence
+        local = evidence is not None and evidence.kind != "global" and evidence.windows
+        return evidence if local else None
+
+    @property
     def letters(self) -> tuple[str, ...]:
         """The letters of the options: `("A", "B", ...)`."""
         return tuple(option_letter(position) for position in range(len(self.options)))

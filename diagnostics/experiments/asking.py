@@ -148,8 +148,7 @@ class Asking:
             hooks.attention_rows(loaded.model, tokens, rows=rows) as captured,
         ):
             reply = answer(loaded, inputs, source.item, max_new_tokens)
-        evidence = source.item.evidence
-        localised = evidence is not None and evidence.kind != "global"
+        localised = source.item.local_evidence is not None
         shown = ShownUnits.of(source.frames.selection, tokens.unit_slots, source.item)
         mass = RoleMass(captured.unit_mass("question"), captured.rest_mass("question"))
         taken = head_mask(_HEADLINE, mass.units)
@@ -193,17 +192,16 @@ def _log_odds(source: Source, reply: Reply) -> dict[str, float]:
 
 def _shown_measures(item: Item, source: Source) -> dict[str, float]:
     """How much of the evidence the selection shows: slots that hold it, in all and by window; windows hit."""
-    if item.evidence is None or item.evidence.kind == "global" or source.form == "nothing":
-        return {}
-    selection, windows = source.frames.selection, item.evidence.windows
-    if not windows:
+    evidence, selection = item.local_evidence, source.frames.selection
+    if evidence is None or source.form == "nothing":
         return {}
     slots = [
-        int(selection.holds(replace(item.evidence, windows=(one,)), item.video_id).sum()) for one in windows
+        int(selection.holds(replace(evidence, windows=(one,)), item.video_id).sum())
+        for one in evidence.windows
     ]
     hit = [count > 0 for count in slots]
     return {
-        "evidence_slots": float(selection.holds(item.evidence, item.video_id).sum()),
+        "evidence_slots": float(selection.holds(evidence, item.video_id).sum()),
         "evidence_slots_per_window": float(np.mean(slots)),
         "windows_hit": float(np.mean(hit)),
         "any_window_hit": float(any(hit)),

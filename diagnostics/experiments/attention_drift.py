@@ -330,7 +330,7 @@ class _Measurement:
         shown: ShownUnits,
     ) -> dict[str, float]:
         headline, role = self.config.headline, self.config.role
-        localised = item.evidence is not None and item.evidence.kind != "global"
+        localised = item.local_evidence is not None
         mass = RoleMass(captured.unit_mass(role), captured.rest_mass(role))
         taken = head_mask(headline, mass.units)
 

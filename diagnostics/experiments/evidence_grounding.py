@@ -23,15 +23,15 @@ from pydantic.dataclasses import dataclass
 
 from diagnostics.data.items import Item
 from diagnostics.experiments.asking import Asking
-from diagnostics.experiments.conditions import ALL, Answers, baseline_table, measure_rows, metric_of
+from diagnostics.experiments.conditions import ALL, Answers, metric_of
 from diagnostics.experiments.context import Context
-from diagnostics.experiments.outcome import Outcome, leave_out, record_rejected, records_of_run
+from diagnostics.experiments.outcome import Outcome, with_local_evidence
 from diagnostics.experiments.pairs import Pair, measure_pairs
 from diagnostics.experiments.showing import Library, Shown, nothing
+from diagnostics.experiments.write_up import asked_of, write_up
 from diagnostics.report.grounding import grounding_figure
-from diagnostics.report.style import save_figure
 from diagnostics.scoring import statistics
-from diagnostics.store.summary import Metric, Summary
+from diagnostics.store.summary import Metric
 from diagnostics.strict import STRICT
 from diagnostics.video.perturb import blank
 from diagnostics.video.sampling import oracle, uniform_plus_evidence
@@ -73,15 +73,7 @@ class Config:
 
 def run(context: Context, config: Config) -> Outcome:
     """Ask every item with local evidence in every setting, then write summary, tables and figure."""
-    asked: list[Item] = []
-    left_out: dict[str, str] = {}
-    for item in context.items:
-        if item.evidence is None or item.evidence.kind == "global" or not item.evidence.windows:
-            left_out[item.id] = "no local evidence"
-        elif not item.options or item.answer is None:
-            left_out[item.id] = "no options or no answer"
-        else:
-            asked.append(item)
+    asked, left_out = with_local_evidence(context.items, scored=True)
     pairs = [Pair(item, {"shown": setting}) for item in asked for setting in SETTINGS]
     with Asking(context) as asking:
         measure_pairs(context, pairs, asking, "Asking in every setting", show=_Show(config))
@@ -121,35 +113,19 @@ class _Show:
 
 
 def _finish(context: Context, config: Config, pairs: Sequence[Pair], left_out: Mapping[str, str]) -> Outcome:
-    folder = context.folder
-    record_rejected(context)
-    records = records_of_run(context, pairs)
-    done = [record for record in records if record.error is None]
-    answers = Answers.of(done)
-    items = {item.id: item for item in context.items}
-    steps, levels = chain_table(answers, items, config)
-    metrics = _headline(steps, levels)
-    summary = Summary.of(context.config.experiment, records, metrics, measure_rows(done))
-    paths = {"summary": folder.write_summary(summary)}
-    paths |= leave_out(context, left_out)
+    asked = asked_of(context, pairs)
+    steps, levels = chain_table(asked.answers, asked.items, config)
     others = [{"shown": setting} for setting in SETTINGS if setting != "uniform"]
-    for name, table in (
-        ("chain", steps),
-        ("levels", levels),
-        ("differences", answers.differences({"shown": "uniform"}, others, seed=config.seed)),
-        ("measures", summary.table()),
-        (
-            "baselines",
-            baseline_table(
-                [items[name] for name in answers.items], answers, [{"shown": s} for s in SETTINGS]
-            ),
-        ),
-    ):
-        paths[name] = folder.write_table(name, table)[0]
-    if len(answers.items):
-        figure = grounding_figure(levels, steps)
-        paths["figure"] = save_figure(figure, folder.path / "figures" / "evidence_grounding")[0]
-    return Outcome(summary, paths, list(metrics))
+    differences = asked.answers.differences({"shown": "uniform"}, others, seed=config.seed)
+    return write_up(
+        context,
+        asked,
+        metrics=_headline(steps, levels),
+        tables={"chain": steps, "levels": levels, "differences": differences},
+        draw=lambda: grounding_figure(levels, steps),
+        baselines=[{"shown": setting} for setting in SETTINGS],
+        left_out=left_out,
+    )
 
 
 def chain_table(

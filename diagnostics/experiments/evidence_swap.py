@@ -25,15 +25,15 @@ from pydantic.dataclasses import dataclass
 from diagnostics.data.items import Item
 from diagnostics.errors import NoFoilError
 from diagnostics.experiments.asking import Asking
-from diagnostics.experiments.conditions import ALL, Answers, baseline_table, measure_rows, metric_of
+from diagnostics.experiments.conditions import ALL, Answers, metric_of
 from diagnostics.experiments.context import Context
-from diagnostics.experiments.outcome import Outcome, leave_out, record_rejected, records_of_run
+from diagnostics.experiments.outcome import Outcome, with_local_evidence
 from diagnostics.experiments.pairs import Pair, measure_pairs
 from diagnostics.experiments.showing import Library, Shown, nothing
-from diagnostics.report.style import save_figure
+from diagnostics.experiments.write_up import asked_of, write_up
 from diagnostics.report.swap import swap_figure
 from diagnostics.scoring import statistics
-from diagnostics.store.summary import Metric, Summary
+from diagnostics.store.summary import Metric
 from diagnostics.strict import STRICT
 from diagnostics.video.order import padded
 from diagnostics.video.sampling import oracle
@@ -115,15 +115,7 @@ def run(context: Context, config: Config) -> Outcome:
 
     An item without a foil is asked under the other conditions, and named in the table of what was left out.
     """
-    asked: list[Item] = []
-    reasons: dict[str, str] = {}
-    for item in context.items:
-        if item.evidence is None or item.evidence.kind == "global" or not item.evidence.windows:
-            reasons[item.id] = "no local evidence"
-        elif not item.options or item.answer is None:
-            reasons[item.id] = "no options or no answer"
-        else:
-            asked.append(item)
+    asked, reasons = with_local_evidence(context.items, scored=True)
     foils: dict[str, Foil] = {}
     for item in asked:
         try:
@@ -252,37 +244,27 @@ class _Show:
 
 
 def _finish(context: Context, config: Config, pairs: Sequence[Pair], reasons: Mapping[str, str]) -> Outcome:
-    folder = context.folder
-    record_rejected(context)
-    records = records_of_run(context, pairs)
-    done = [record for record in records if record.error is None]
-    answers = Answers.of(done)
-    doses = dose_table(answers, config)
-    places, bias = place_table(answers)
-    metrics = _headline(doses, bias)
-    summary = Summary.of(context.config.experiment, records, metrics, measure_rows(done))
-    paths = {"summary": folder.write_summary(summary)} | leave_out(context, reasons)
-    items = {item.id: item for item in context.items}
+    asked = asked_of(context, pairs)
+    doses = dose_table(asked.answers, config)
+    places, bias = place_table(asked.answers)
     others: list[Mapping[str, Any]] = [{"arm": "evidence", "units": units} for units in config.units[1:]]
     others += [UNIFORM, ORACLE, *({"arm": "foil", "units": units} for units in config.foil_units)]
-    for name, table in (
-        ("doses", doses),
-        ("places", places),
-        ("position_bias", bias),
-        ("trend", trend_table(answers, config)),
-        ("removal", removal_table(answers, config)),
-        ("differences", answers.differences(REMOVED, others, seed=config.seed)),
-        ("measures", summary.table()),
-        (
-            "baselines",
-            baseline_table([items[i] for i in answers.items], answers, [TEXT, UNIFORM, REMOVED, ORACLE]),
-        ),
-    ):
-        paths[name] = folder.write_table(name, table)[0]
-    if len(answers.items):
-        figure = swap_figure(doses, places, bias)
-        paths["figure"] = save_figure(figure, folder.path / "figures" / "evidence_swap")[0]
-    return Outcome(summary, paths, list(metrics))
+    return write_up(
+        context,
+        asked,
+        metrics=_headline(doses, bias),
+        tables={
+            "doses": doses,
+            "places": places,
+            "position_bias": bias,
+            "trend": trend_table(asked.answers, config),
+            "removal": removal_table(asked.answers, config),
+            "differences": asked.answers.differences(REMOVED, others, seed=config.seed),
+        },
+        draw=lambda: swap_figure(doses, places, bias),
+        baselines=[TEXT, UNIFORM, REMOVED, ORACLE],
+        left_out=reasons,
+    )
 
 
 def dose_table(answers: Answers, config: Config) -> pd.DataFrame:

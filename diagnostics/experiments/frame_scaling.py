@@ -21,15 +21,15 @@ from pydantic.dataclasses import dataclass
 
 from diagnostics.errors import ConfigError
 from diagnostics.experiments.asking import Asking
-from diagnostics.experiments.conditions import ALL, Answers, baseline_table, measure_rows, metric_of
+from diagnostics.experiments.conditions import ALL, Answers, metric_of
 from diagnostics.experiments.context import Context
-from diagnostics.experiments.outcome import Outcome, record_rejected, records_of_run
+from diagnostics.experiments.outcome import Outcome
 from diagnostics.experiments.pairs import Pair, measure_pairs
 from diagnostics.experiments.showing import Library, Shown
+from diagnostics.experiments.write_up import asked_of, write_up
 from diagnostics.report.scaling import scaling_figure
-from diagnostics.report.style import save_figure
 from diagnostics.scoring import statistics
-from diagnostics.store.summary import Metric, Summary
+from diagnostics.store.summary import Metric
 from diagnostics.strict import STRICT
 from diagnostics.video.order import whole_units
 from diagnostics.video.selection import Selection
@@ -133,27 +133,16 @@ def _rung(whole: Selection, budgets: Sequence[int], budget: int) -> Selection:
 
 
 def _finish(context: Context, config: Config, pairs: Sequence[Pair]) -> Outcome:
-    folder = context.folder
-    record_rejected(context)
-    records = records_of_run(context, pairs)
-    done = [record for record in records if record.error is None]
-    answers = Answers.of(done)
-    ladders = ladder_table(answers, config)
-    trends = trend_table(answers, config)
-    metrics = _headline(answers, config, trends)
-    summary = Summary.of(context.config.experiment, records, metrics, measure_rows(done))
-    paths = {"summary": folder.write_summary(summary)}
-    for name, table in (
-        ("ladders", ladders),
-        ("trends", trends),
-        ("measures", summary.table()),
-        ("baselines", baseline_table(context.items, answers, conditions(config))),
-    ):
-        paths[name] = folder.write_table(name, table)[0]
-    if len(answers.items):
-        figure = scaling_figure(ladders, trends)
-        paths["figure"] = save_figure(figure, folder.path / "figures" / "frame_scaling")[0]
-    return Outcome(summary, paths, list(metrics))
+    asked = asked_of(context, pairs)
+    ladders, trends = ladder_table(asked.answers, config), trend_table(asked.answers, config)
+    return write_up(
+        context,
+        asked,
+        metrics=_headline(asked.answers, config, trends),
+        tables={"ladders": ladders, "trends": trends},
+        draw=lambda: scaling_figure(ladders, trends),
+        baselines=conditions(config),
+    )
 
 
 def ladder_table(answers: Answers, config: Config) -> pd.DataFrame:

@@ -20,17 +20,17 @@ from pydantic.dataclasses import dataclass
 
 from diagnostics.data.items import Item, option_letter
 from diagnostics.experiments.asking import Asking
-from diagnostics.experiments.conditions import Answers, baseline_table, measure_rows, metric_of
+from diagnostics.experiments.conditions import Answers, metric_of
 from diagnostics.experiments.context import Context
-from diagnostics.experiments.outcome import Outcome, leave_out, record_rejected, records_of_run
+from diagnostics.experiments.outcome import Outcome
 from diagnostics.experiments.pairs import Measured, Pair, measure_pairs
 from diagnostics.experiments.showing import Library, Shown, Source, nothing
+from diagnostics.experiments.write_up import asked_of, write_up
 from diagnostics.models.prompting import control_tokens
 from diagnostics.report.robustness import robustness_figure
-from diagnostics.report.style import save_figure
 from diagnostics.scoring import statistics
 from diagnostics.store.records import Record
-from diagnostics.store.summary import Metric, Summary
+from diagnostics.store.summary import Metric
 from diagnostics.strict import STRICT
 from diagnostics.video.selection import Frames
 
@@ -178,31 +178,20 @@ class _Forms:
 
 
 def _finish(context: Context, config: Config, pairs: Sequence[Pair], left_out: Mapping[str, str]) -> Outcome:
-    folder = context.folder
-    record_rejected(context)
-    records = records_of_run(context, pairs)
-    done = [record for record in records if record.error is None]
-    answers = Answers.of(done)
-    forms = form_table(answers, config)
-    positions = position_table(done, config)
-    metrics = {
-        f"accuracy_{row['asked']}": Metric(row["accuracy"], row["ci_low"], row["ci_high"], int(row["n"]))
-        for _, row in forms.iterrows()
-    }
-    summary = Summary.of(context.config.experiment, records, metrics, measure_rows(done))
-    paths = {"summary": folder.write_summary(summary)} | leave_out(context, left_out)
-    items = {item.id: item for item in context.items}
-    for name, table in (
-        ("forms", forms),
-        ("positions", positions),
-        ("measures", summary.table()),
-        ("baselines", baseline_table([items[i] for i in answers.items], answers, [STANDARD])),
-    ):
-        paths[name] = folder.write_table(name, table)[0]
-    if len(answers.items):
-        figure = robustness_figure(forms, positions)
-        paths["figure"] = save_figure(figure, folder.path / "figures" / "mcq_robustness")[0]
-    return Outcome(summary, paths, list(metrics))
+    asked = asked_of(context, pairs)
+    forms, positions = form_table(asked.answers, config), position_table(asked.done, config)
+    return write_up(
+        context,
+        asked,
+        metrics={
+            f"accuracy_{row['asked']}": Metric(row["accuracy"], row["ci_low"], row["ci_high"], int(row["n"]))
+            for _, row in forms.iterrows()
+        },
+        tables={"forms": forms, "positions": positions},
+        draw=lambda: robustness_figure(forms, positions),
+        baselines=[STANDARD],
+        left_out=left_out,
+    )
 
 
 def _forms(config: Config) -> dict[str, list[Mapping[str, Any]]]:

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pandas as pd
 
+from diagnostics.data.items import Item
 from diagnostics.errors import ItemError
 from diagnostics.experiments.context import Context
 from diagnostics.experiments.pairs import Pair
 from diagnostics.store.records import Failure, Record
 from diagnostics.store.summary import Summary
 
-__all__ = ["Outcome", "leave_out", "record_rejected", "records_of_run"]
+__all__ = ["Outcome", "leave_out", "record_rejected", "records_of_run", "with_local_evidence"]
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,24 @@ class Outcome:
     paths: Mapping[str, Path]
     headline: Sequence[str]
     failure: str | None = None
+
+
+def with_local_evidence(items: Sequence[Item], *, scored: bool) -> tuple[list[Item], dict[str, str]]:
+    """The items that an experiment on evidence can ask, and the others with why it cannot (`leave_out`).
+
+    Args:
+        scored: whether they must have options and a right one.
+    """
+    asked: list[Item] = []
+    reasons: dict[str, str] = {}
+    for item in items:
+        if item.local_evidence is None:
+            reasons[item.id] = "no local evidence"
+        elif scored and (not item.options or item.answer is None):
+            reasons[item.id] = "no options or no answer"
+        else:
+            asked.append(item)
+    return asked, reasons
 
 
 def leave_out(context: Context, reasons: Mapping[str, str]) -> dict[str, Path]:

@@ -16,17 +16,16 @@ import pandas as pd
 from pydantic import Field, NonNegativeInt, PositiveInt, field_validator
 from pydantic.dataclasses import dataclass
 
-from diagnostics.data.items import Item
 from diagnostics.experiments.asking import Asking
-from diagnostics.experiments.conditions import Answers, baseline_table, measure_rows, metric_of
+from diagnostics.experiments.conditions import Answers, metric_of
 from diagnostics.experiments.context import Context
-from diagnostics.experiments.outcome import Outcome, leave_out, record_rejected, records_of_run
+from diagnostics.experiments.outcome import Outcome, with_local_evidence
 from diagnostics.experiments.pairs import Pair, measure_pairs
 from diagnostics.experiments.showing import Library, Shown
+from diagnostics.experiments.write_up import asked_of, write_up
 from diagnostics.report.redundancy import redundancy_figure
-from diagnostics.report.style import save_figure
 from diagnostics.scoring import statistics
-from diagnostics.store.summary import Metric, Summary
+from diagnostics.store.summary import Metric
 from diagnostics.strict import STRICT
 from diagnostics.video.order import padded
 from diagnostics.video.swap import evidence_units, near, place_units, short_of, thinned, without_evidence
@@ -71,14 +70,7 @@ def conditions(config: Config) -> list[Mapping[str, Any]]:
 
 def run(context: Context, config: Config) -> Outcome:
     """Ask every item with local evidence under every dose, then write summary, tables and figure."""
-    asked: list[Item] = []
-    reasons: dict[str, str] = {}
-    for item in context.items:
-        local = item.evidence is not None and item.evidence.kind != "global" and item.evidence.windows
-        if local:
-            asked.append(item)
-        else:
-            reasons[item.id] = "no local evidence"
+    asked, reasons = with_local_evidence(context.items, scored=False)
     pairs = [Pair(item, condition) for item in asked for condition in conditions(config)]
 
     def show(pair: Pair, library: Library) -> Shown:
@@ -117,32 +109,22 @@ def run(context: Context, config: Config) -> Outcome:
 
 
 def _finish(context: Context, config: Config, pairs: Sequence[Pair], reasons: Mapping[str, str]) -> Outcome:
-    folder = context.folder
-    record_rejected(context)
-    records = records_of_run(context, pairs)
-    done = [record for record in records if record.error is None]
-    answers = Answers.of(done)
-    doses, contrasts = dose_table(answers, config), contrast_table(answers, config)
-    metrics = {
-        f"{row['measure']}_near_duplicates_less_distinct": Metric(
-            row["difference"], row["ci_low"], row["ci_high"], int(row["n"])
-        )
-        for _, row in contrasts[contrasts["replaced"] == max(config.shares)].iterrows()
-    }
-    summary = Summary.of(context.config.experiment, records, metrics, measure_rows(done))
-    paths = {"summary": folder.write_summary(summary)} | leave_out(context, reasons)
-    items = {item.id: item for item in context.items}
-    for name, table in (
-        ("doses", doses),
-        ("contrasts", contrasts),
-        ("measures", summary.table()),
-        ("baselines", baseline_table([items[i] for i in answers.items], answers, conditions(config))),
-    ):
-        paths[name] = folder.write_table(name, table)[0]
-    if len(answers.items):
-        figure = redundancy_figure(doses, contrasts)
-        paths["figure"] = save_figure(figure, folder.path / "figures" / "redundancy_dose")[0]
-    return Outcome(summary, paths, list(metrics))
+    asked = asked_of(context, pairs)
+    doses, contrasts = dose_table(asked.answers, config), contrast_table(asked.answers, config)
+    return write_up(
+        context,
+        asked,
+        metrics={
+            f"{row['measure']}_near_duplicates_less_distinct": Metric(
+                row["difference"], row["ci_low"], row["ci_high"], int(row["n"])
+            )
+            for _, row in contrasts[contrasts["replaced"] == max(config.shares)].iterrows()
+        },
+        tables={"doses": doses, "contrasts": contrasts},
+        draw=lambda: redundancy_figure(doses, contrasts),
+        baselines=conditions(config),
+        left_out=reasons,
+    )
 
 
 def dose_table(answers: Answers, config: Config) -> pd.DataFrame:

@@ -20,14 +20,14 @@ from pydantic.dataclasses import dataclass
 from diagnostics.data.items import Item
 from diagnostics.errors import ConfigError, ScorerUnavailableError
 from diagnostics.experiments.asking import Asking
-from diagnostics.experiments.conditions import Answers, baseline_table, measure_rows, metric_of
+from diagnostics.experiments.conditions import Answers, metric_of
 from diagnostics.experiments.context import Context
-from diagnostics.experiments.outcome import Outcome, leave_out, record_rejected, records_of_run
+from diagnostics.experiments.outcome import Outcome
 from diagnostics.experiments.pairs import Pair, measure_pairs
 from diagnostics.experiments.showing import Library, Shown
+from diagnostics.experiments.write_up import asked_of, write_up
 from diagnostics.report.samplers import samplers_figure
-from diagnostics.report.style import save_figure
-from diagnostics.store.summary import Metric, Summary
+from diagnostics.store.summary import Metric
 from diagnostics.strict import STRICT, from_mapping
 from diagnostics.video.relevance import load_scorer
 from diagnostics.video.sampling import Sampler, load_sampler, needs_of
@@ -43,6 +43,8 @@ _RECALL = (
     "evidence_slots_per_window",
     "temporal_coverage",
 )
+_COMPARED = ("accuracy", "any_window_hit")
+"""In the headline, and against the reference."""
 _CHOICE = "choose"
 
 
@@ -118,11 +120,10 @@ def _pairs(
     """What is asked, and the items that some samplers cannot serve, with those samplers' labels."""
     pairs, reasons = [], {}
     for item in items:
-        local = item.evidence is not None and item.evidence.kind != "global" and item.evidence.windows
         missing: dict[str, None] = {}
         for condition in every:
             sampler, _ = rules[condition_key(condition)]
-            if local or not getattr(sampler, "CHOOSES_BY_EVIDENCE", False):
+            if item.local_evidence is not None or not getattr(sampler, "CHOOSES_BY_EVIDENCE", False):
                 pairs.append(Pair(item, condition))
             else:
                 missing[condition["sampler"]] = None
@@ -165,42 +166,33 @@ def temporal_coverage(selection: Selection) -> float:
 
 
 def _finish(context: Context, config: Config, pairs: Sequence[Pair], reasons: Mapping[str, str]) -> Outcome:
-    folder = context.folder
-    record_rejected(context)
-    records = records_of_run(context, pairs)
-    done = [record for record in records if record.error is None]
-    answers = Answers.of(done)
-    samplers = sampler_table(answers, config)
-    metrics = {
-        f"{measure}_{row['sampler']}_{row['budget']}": Metric(
-            row[measure], row[f"{measure}_low"], row[f"{measure}_high"], int(row["n"])
-        )
-        for _, row in samplers.iterrows()
-        for measure in ("accuracy", "any_window_hit")
-    }
-    summary = Summary.of(context.config.experiment, records, metrics, measure_rows(done))
-    paths = {"summary": folder.write_summary(summary)} | leave_out(context, reasons)
+    asked = asked_of(context, pairs)
+    samplers = sampler_table(asked.answers, config)
     differences = [
-        answers.differences(
+        asked.answers.differences(
             {"sampler": config.reference, "budget": budget},
             [c for c in conditions(config) if c["budget"] == budget and c["sampler"] != config.reference],
             measure,
             seed=config.seed,
         )
         for budget in config.budgets
-        for measure in ("accuracy", "any_window_hit")
+        for measure in _COMPARED
     ]
-    for name, table in (
-        ("samplers", samplers),
-        ("differences", pd.concat(differences)),
-        ("measures", summary.table()),
-        ("baselines", baseline_table(context.items, answers, conditions(config))),
-    ):
-        paths[name] = folder.write_table(name, table)[0]
-    if len(answers.items):
-        figure = samplers_figure(samplers)
-        paths["figure"] = save_figure(figure, folder.path / "figures" / "sampling")[0]
-    return Outcome(summary, paths, list(metrics))
+    return write_up(
+        context,
+        asked,
+        metrics={
+            f"{measure}_{row['sampler']}_{row['budget']}": Metric(
+                row[measure], row[f"{measure}_low"], row[f"{measure}_high"], int(row["n"])
+            )
+            for _, row in samplers.iterrows()
+            for measure in _COMPARED
+        },
+        tables={"samplers": samplers, "differences": pd.concat(differences)},
+        draw=lambda: samplers_figure(samplers),
+        baselines=conditions(config),
+        left_out=reasons,
+    )
 
 
 def sampler_table(answers: Answers, config: Config) -> pd.DataFrame:

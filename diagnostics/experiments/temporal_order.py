@@ -20,15 +20,15 @@ from pydantic.dataclasses import dataclass
 
 from diagnostics.data.items import Item
 from diagnostics.experiments.asking import Asking
-from diagnostics.experiments.conditions import Answers, baseline_table, measure_rows, metric_of
+from diagnostics.experiments.conditions import Answers, metric_of
 from diagnostics.experiments.context import Context
-from diagnostics.experiments.outcome import Outcome, record_rejected, records_of_run
+from diagnostics.experiments.outcome import Outcome
 from diagnostics.experiments.pairs import Pair, measure_pairs
 from diagnostics.experiments.showing import Library, Shown
+from diagnostics.experiments.write_up import asked_of, write_up
 from diagnostics.report.order import order_figure
-from diagnostics.report.style import save_figure
 from diagnostics.scoring import statistics
-from diagnostics.store.summary import Metric, Row, Summary
+from diagnostics.store.summary import Metric, Row
 from diagnostics.strict import STRICT
 from diagnostics.video.order import ORDERS, Order, reorder, whole_units
 
@@ -110,30 +110,19 @@ def run(context: Context, config: Config) -> Outcome:
 
 
 def _finish(context: Context, config: Config, pairs: Sequence[Pair]) -> Outcome:
-    folder = context.folder
-    record_rejected(context)
-    records = records_of_run(context, pairs)
-    done = [record for record in records if record.error is None]
-    answers = Answers.of(done)
-    items = {item.id: item for item in context.items}
-    orders = order_table(answers, items, config)
-    rows = [row for _, entry in orders.iterrows() for row in _as_rows(dict(entry))]
-    metrics = _headline(orders, config)
-    summary = Summary.of(context.config.experiment, records, metrics, [*rows, *measure_rows(done)])
-    paths = {"summary": folder.write_summary(summary)}
-    paths["orders"] = folder.write_table("orders", orders)[0]
-    paths["measures"] = folder.write_table("measures", pd.DataFrame(summary.table()))[0]
+    asked = asked_of(context, pairs)
+    orders = order_table(asked.answers, asked.items, config)
     others = [condition for condition in conditions(config) if condition != ORIGINAL]
-    paths["differences"] = folder.write_table(
-        "differences", answers.differences(ORIGINAL, others, seed=config.seed)
-    )[0]
-    paths["baselines"] = folder.write_table(
-        "baselines", baseline_table(list(items.values()), answers, [ORIGINAL])
-    )[0]
-    if len(answers.items):
-        figures = folder.path / "figures"
-        paths["figure"] = save_figure(order_figure(orders), figures / "temporal_order")[0]
-    return Outcome(summary, paths, list(metrics))
+    differences = asked.answers.differences(ORIGINAL, others, seed=config.seed)
+    return write_up(
+        context,
+        asked,
+        metrics=_headline(orders, config),
+        tables={"orders": orders, "differences": differences},
+        draw=lambda: order_figure(orders),
+        baselines=[ORIGINAL],
+        rows=[row for _, entry in orders.iterrows() for row in _as_rows(dict(entry))],
+    )
 
 
 def order_table(answers: Answers, items: Mapping[str, Item], config: Config) -> pd.DataFrame:

@@ -27,6 +27,10 @@ VOLATILE = frozenset({"attempt", "seconds", "shard"})
 an undisturbed run, and `comparable` leaves them out."""
 
 
+_LATER = frozenset({"earlier_replies"})
+"""Fields that came after the first runs were written: where a line lacks one, its default is what held."""
+
+
 def _defined(value: object) -> object:
     """numpy scalars as Python ones, undefined numbers as None; a truth value is no number."""
     if isinstance(value := plain(value), bool):
@@ -202,7 +206,8 @@ def from_json(line: str | bytes) -> Record:
     values = json.loads(line, parse_constant=_no_constant)
     if not isinstance(values, dict):
         raise ValueError("the line is no JSON object")
-    if missing := [entry.name for entry in fields(Record) if entry.name not in values]:
+    expected = {entry.name for entry in fields(Record)} - _LATER
+    if missing := sorted(expected - set(values)):
         raise ValueError(f"fields are missing: {', '.join(missing)}")
     told = values.pop("condition_id")
     try:

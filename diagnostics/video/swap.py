@@ -250,9 +250,7 @@ def _alike(
 def _in_evidence(item: Item, index: VideoIndex, guard_seconds: float = 0.0) -> Bool[np.ndarray, " frame"]:
     frames, seconds = np.arange(index.n_frames), index.seconds
     inside = np.zeros(index.n_frames, dtype=bool)
-    if item.evidence is None or item.evidence.kind == "global":
-        return inside
-    for window in item.evidence.windows:
+    for window in item.local_evidence.windows if item.local_evidence else ():
         inside |= in_window(window, frames, seconds)
         if guard_seconds:
             low, high = window.start_seconds - guard_seconds, window.end_seconds + guard_seconds

@@ -19,16 +19,13 @@ from ..models.conftest import uniform as spread
 from ..report.test_drift import by_gid, overlapping, texts
 from .conftest import Diagnose
 from .odd_videos import FRAMES, write_odd_questions
+from .told import lines_of as lines
 
 BUDGETS = (3, 8, 24)
 COMMAND = (
     "+exp=frame_scaling", "data.n_videos=3", "data.tasks=[RSR,Hist,LLS,Site]", "exp.budgets=[3,8,24]",
     "backend.max_new_tokens=4",
 )  # fmt: skip
-
-
-def lines(folder: Path) -> list[dict]:
-    return [json.loads(line) for line in (folder / "samples.0.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")

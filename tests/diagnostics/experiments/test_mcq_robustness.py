@@ -27,6 +27,7 @@ from diagnostics.store.records import comparable
 from ..report.test_drift import by_gid, overlapping, texts
 from .conftest import Diagnose, environment
 from .odd_videos import write_odd_questions
+from .told import lines_of as lines
 
 SHUFFLES = 2
 FORMS = {"standard": 1, "shuffled": SHUFFLES, "open_ended": 1, "none_of_the_above": 1, "all_of_the_above": 1}
@@ -34,10 +35,6 @@ COMMAND = (
     "+exp=mcq_robustness", "data.n_videos=3", "data.tasks=[RSR,Hist,LLS,Site]", "sampling.budget=8",
     f"exp.shuffles={SHUFFLES}", "backend.max_new_tokens=4",
 )  # fmt: skip
-
-
-def lines(folder: Path) -> list[dict]:
-    return [json.loads(line) for line in (folder / "samples.0.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")

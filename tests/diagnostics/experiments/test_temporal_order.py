@@ -17,16 +17,13 @@ from ...checkpoints import qwen2_5_checkpoint
 from ..report.test_drift import by_gid, overlapping, texts
 from .conftest import Diagnose
 from .odd_videos import write_odd_questions
+from .told import lines_of as lines
 
 BUDGET, BLOCKS, WINDOW, SEEDS = 13, 3, 4, 2
 COMMAND = (
     "+exp=temporal_order", "data.n_videos=3", "data.tasks=[RSR,Hist,PR]", f"sampling.budget={BUDGET}",
     f"exp.blocks={BLOCKS}", f"exp.window={WINDOW}", f"exp.seeds={SEEDS}", "backend.max_new_tokens=4",
 )  # fmt: skip
-
-
-def lines(folder: Path) -> list[dict]:
-    return [json.loads(line) for line in (folder / "samples.0.jsonl").read_text().splitlines()]
 
 
 @pytest.fixture(scope="module")
