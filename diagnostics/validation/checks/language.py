@@ -122,7 +122,7 @@ def _options(bench: Bench) -> Iterator[Row]:
             0.0,
             share(after - before, asked, confidence=0.9),
             margin=_ORDER_MARGIN,
-            why="5 points: three standard errors of 90 questions in three orders, one in ten wrong",
+            why="5 points: an answer in twenty; 90 questions, one in ten wrong, have a standard error near 4",
             details=bench.details(
                 asked, "uniform_plus_evidence", orders=count - 1, accuracy=float(before.mean())
             ),
