@@ -7,8 +7,8 @@ alone; the check `accuracy` compares the two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,7 @@ from jaxtyping import Bool, Float, Int
 import hooks
 import probes
 from diagnostics.data.items import Item
+from diagnostics.data.minihorizon.files import content, ensure_files
 from diagnostics.data.minihorizon.procedure import Procedure, make_procedures
 from diagnostics.data.minihorizon.settings import Config as MiniHorizon
 from diagnostics.errors import ConfigError
@@ -136,6 +137,7 @@ class Bench:
                 remedy="Leave data and data.split as they are (data.n_videos may be set).",
             )
         self.data: MiniHorizon = config
+        self._items: Sequence[Item] = context.items
         self._models: dict[str, LoadedModel] = {}
         self._answered: dict[tuple[str, Asked], int] = {}
         self._stack = ExitStack()
@@ -148,11 +150,28 @@ class Bench:
     ) -> None:
         self._stack.close()
 
+    @contextmanager
+    def beside(self, **changes: Any) -> Iterator[Bench]:
+        """A bench over other videos, with the models of this one.
+
+        Args:
+            changes: of MiniHorizon's settings (`seed`, `split`, `n_videos`...), to those of this bench.
+        """
+        with Bench(self.context, self.say) as other:
+            other.data = replace(self.data, **changes)
+            self.say(f"writing {other.data.videos} videos of {other.data.split}, seed {other.data.seed}")
+            # Videos are named alike in every such set, and others all the same.
+            name = other.data.content_hash[:8]
+            items = content(other.data, ensure_files(other.data))[1]
+            other._items = [replace(item, video_id=f"{item.video_id} of {name}") for item in items]
+            other._models = self._models
+            yield other
+
     # -- items
 
     def items(self, *tasks: str, videos: int | None = None) -> list[Item]:
         """The items of those tasks (all where none is named), on the first so many videos that have any."""
-        chosen = [item for item in self.context.items if not tasks or item.task in tasks]
+        chosen = [item for item in self._items if not tasks or item.task in tasks]
         if videos is not None:
             kept = list(dict.fromkeys(item.video_id for item in chosen))[:videos]
             chosen = [item for item in chosen if item.video_id in kept]

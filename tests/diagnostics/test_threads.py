@@ -70,10 +70,14 @@ print("done")
 """
 
 
+BUSY = "import time; end = time.monotonic() + 150\nwhile time.monotonic() < end: pass"
+"""Ends by itself, so that nothing spins on where the test is killed."""
+
+
 @pytest.mark.skipif(cores() > 16, reason="one neighbour a core would be many processes")
 def test_threaded_work_ends_beside_busy_neighbours() -> None:
     """With spinning waits this took minutes; the limit is far above what it takes and far below that."""
-    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(cores())]
+    busy = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(cores())]
     try:
         run = subprocess.run(
             [sys.executable, "-c", BESIDE], env=environment(), capture_output=True, text=True, timeout=120

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from fractions import Fraction
 
 import av
@@ -226,8 +227,8 @@ def test_what_a_killed_process_left_is_no_obstacle(tmp_path):
 
 def test_two_processes_at_once_write_one_set(tmp_path):
     config = dataclasses.replace(TINY, cache=str(tmp_path))
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        folders = pool.map(ensure_files, [config, config])
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        folders = list(pool.map(ensure_files, [config, config]))
     assert folders[0] == folders[1]
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == [config.content_hash]
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import statsmodels.api as sm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,8 +23,9 @@ from diagnostics.errors import ConfigError
 from diagnostics.validation.bench import Asked, Bench
 from diagnostics.validation.checks.accuracy import shown_whole
 from diagnostics.validation.checks.evidence import null_interval, painted_out
-from diagnostics.validation.checks.language import reordered
+from diagnostics.validation.checks.language import reordered, standard_error
 from diagnostics.validation.checks.order import apart, backwards, shuffled
+from diagnostics.validation.checks.redundancy import videos_of
 from diagnostics.validation.figure import validation_figure
 from diagnostics.validation.rows import Row
 from diagnostics.video.index import open_index
@@ -123,6 +125,54 @@ def test_the_null_interval_is_that_of_the_mean() -> None:
     low, high = null_interval([np.array([-1.0, 1.0])] * 100)
     assert (low, high) == pytest.approx((-0.196, 0.196), abs=0.03)
     assert null_interval([np.array([0.3])] * 5) == pytest.approx((0.3, 0.3))
+
+
+def test_the_standard_error_is_that_of_an_ordinary_fit_clustered_by_video(items: list[Item]) -> None:
+    asked = [Asked(item, None) for item in items[:40]]
+    values = np.random.default_rng(3).normal(size=40)
+    films = np.unique([item.video_id for item in items[:40]], return_inverse=True)[1]
+    fit = sm.OLS(values, np.ones(40)).fit(
+        cov_type="cluster", cov_kwds={"groups": films, "use_correction": False}
+    )
+    assert standard_error(values.tolist(), asked) == pytest.approx(fit.bse[0], rel=1e-9)
+    assert standard_error([], []) == math.inf
+
+
+def test_half_static_videos_are_made_of_the_independent_one_s_films(items: list[Item]) -> None:
+    def read(path: Path, numbers: list[int]) -> np.ndarray:
+        return np.zeros((len(numbers), 2, 2, 3), np.uint8)
+
+    index = SimpleNamespace(fps=4.0, n_frames=96, duration=24.0)
+    bench: Any = SimpleNamespace(
+        uniform=lambda item, budget: selection_of(item, [10, 20, 30]),
+        reader=SimpleNamespace(read=read, index=lambda path: index),
+    )
+    films = [replace(items[0], video_id=f"film {number}") for number in range(16)]
+    shown = {
+        kind: [
+            [slot.source for slot in frames.selection.slots[::2]] for frames in videos_of(bench, kind, films)
+        ]
+        for kind in ("static", "half static", "independent")
+    }
+    names = [film.video_id for film in films]
+    assert shown["independent"] == [names]
+    assert shown["half static"] == [names[:8] + [names[still]] * 8 for still in (8, 10, 12, 14)]
+    assert shown["static"] == [[names[still]] * 16 for still in (8, 10, 12, 14)]
+
+
+def test_other_videos_are_others_and_are_asked_of_the_same_models(tmp_path: Path) -> None:
+    """Named apart, so that a statistic by video does not take them for the same ones."""
+    config = replace(CONFIG, n_videos=2, cache=str(tmp_path))
+    data = SimpleNamespace(
+        loader="minihorizon", parameters={"split": "test", "n_videos": 2, "cache": str(tmp_path)}
+    )
+    context: Any = SimpleNamespace(config=SimpleNamespace(data=data), items=content(config, tmp_path)[1])
+    with Bench(context, lambda text: None) as bench, bench.beside(seed=1) as other:
+        assert other.data == replace(config, seed=1)
+        assert not {item.video_id for item in bench.items()} & {item.video_id for item in other.items()}
+        assert all(item.video.exists() for item in other.items())
+        assert other._models is bench._models
+        assert other.procedure(other.items()[0]) != bench.procedure(bench.items()[0])
 
 
 def test_batches_with_another_tokenizer_are_refused() -> None:
