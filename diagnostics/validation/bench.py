@@ -323,9 +323,16 @@ class Bench:
         if selection is None:
             return Lesson(item.task, "choice", text, item.answer, item.letters)
         numbers = selection.frame_indices
+        first = [0 if slot.source == BLANK else self._first_rows[slot.source] for slot in selection.slots]
         # Of blank footage there is one picture.
-        rows = np.where(numbers < 0, 0, numbers + self.footage.first[self.procedure(item).index])
+        rows = np.where(numbers < 0, 0, numbers + np.array(first))
         return Lesson(item.task, "choice", text, item.answer, item.letters, rows, selection.shown_seconds)
+
+    @cached_property
+    def _first_rows(self) -> Mapping[str, int]:
+        """Where in the footage each video begins, by its id."""
+        films = {item.video_id: self.procedure(item).index for item in self._items}
+        return {name: int(self.footage.first[place]) for name, place in films.items()}
 
     @cached_property
     def _blank_footage(self) -> Footage:

@@ -92,6 +92,7 @@ class Config:
         evidence_ratio: share of a video's frames that show one lesion, rounded to whole frames, at
             least one. At most a tenth, so that all of several fit beside the steps.
         questions: on each video, at most; one of each task, which take turns where that makes more.
+        motion: of the camera: 1 wanders, 0 stands still, more is faster.
         seed: of everything.
         cache: the folder to write into; the cache folder of the machine by default.
     """
@@ -104,6 +105,7 @@ class Config:
     width: Side = 96
     evidence_ratio: Ratio | None = None
     questions: Annotated[int, Field(ge=1, le=_MOST_QUESTIONS)] | None = None
+    motion: Annotated[float, Field(ge=0, le=100)] | None = None
     seed: Annotated[int, Field(ge=0)] = 0
     cache: str | None = None
 
@@ -119,8 +121,9 @@ class Config:
 
     @property
     def preset(self) -> Split:
-        """The split's own values."""
-        return SPLITS[self.split]
+        """The split's own values, and the camera's motion where the configuration gives one."""
+        own = SPLITS[self.split]
+        return own if self.motion is None else replace(own, motion=self.motion)
 
     @property
     def videos(self) -> int:
@@ -161,4 +164,5 @@ class Config:
         """Names the content: everything but where it is kept, and the generator's version."""
         content = {**asdict(self), "cache": None, "generator": GENERATOR_VERSION}
         content["preset"] = asdict(self.preset)
+        del content["motion"]  # stands in the preset
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]

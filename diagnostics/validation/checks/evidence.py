@@ -27,6 +27,7 @@ from diagnostics.models.loading import LoadedModel, load_model
 from diagnostics.models.prompting import prepare_inputs
 from diagnostics.validation.bench import UNIT, Asked, Bench, Observed, share
 from diagnostics.validation.rows import Row
+from diagnostics.video.selection import Selection
 
 __all__ = [
     "BUDGET",
@@ -55,12 +56,15 @@ def rows(bench: Bench) -> Iterable[Row]:
 # -- the heads
 
 
-def named_heads(bench: Bench, loaded: LoadedModel) -> Bool[np.ndarray, "layer head"]:
+def named_heads(bench: Bench, loaded: LoadedModel, role: str = "question") -> Bool[np.ndarray, "layer head"]:
     """The quarter of the heads with the highest mean log-lift on the first videos with a single lesion.
 
     Checks measure on later videos (`measured_items`).
+
+    Args:
+        role: whose rows.
     """
-    lifts = np.stack([per_head_log_lift(bench, loaded, item) for item in finding_items(bench)])
+    lifts = np.stack([per_head_log_lift(bench, loaded, item, role=role) for item in finding_items(bench)])
     mean = np.nanmean(lifts, axis=0)
     taken = np.zeros(mean.shape, dtype=bool)
     taken.ravel()[np.argsort(-mean, axis=None, kind="stable")[: max(1, mean.size // 4)]] = True
@@ -89,10 +93,22 @@ def measured_items(bench: Bench, *tasks: str) -> list[Item]:
     return [item for item in bench.items(*(tasks or _TASKS)) if item.video_id in _films(bench)[1]]
 
 
-def per_head_log_lift(bench: Bench, loaded: LoadedModel, item: Item) -> Float[np.ndarray, "layer head"]:
-    """`evidence_log_lift` of every head, question rows."""
-    seen = bench.observe(loaded, item, bench.frames(item, bench.uniform(item, BUDGET)))
-    mass, shown = seen.captured.unit_mass("question"), seen.shown
+def per_head_log_lift(
+    bench: Bench,
+    loaded: LoadedModel,
+    item: Item,
+    selection: Selection | None = None,
+    role: str = "question",
+) -> Float[np.ndarray, "layer head"]:
+    """`evidence_log_lift` of every head.
+
+    Args:
+        selection: what is shown; 32 evenly spaced frames by default.
+        role: whose rows.
+    """
+    frames = bench.frames(item, selection or bench.uniform(item, BUDGET))
+    seen = bench.observe(loaded, item, frames, roles=(role,))
+    mass, shown = seen.captured.unit_mass(role), seen.shown
     return probes.evidence_alignment(mass, shown.evidence, shown=shown.filled).log_lift
 
 

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float
 
 import probes
 from diagnostics.data.items import Item
@@ -26,7 +27,7 @@ from diagnostics.validation.checks.evidence import BUDGET, measured_items
 from diagnostics.validation.rows import Row
 from diagnostics.video.perturb import blank
 
-__all__ = ["reordered", "rows", "standard_error"]
+__all__ = ["every_order", "reordered", "rows", "standard_error"]
 
 _BUDGET = 16
 _WRITTEN, _MOST = 2160, 1200
@@ -63,6 +64,18 @@ def _turned(asked: Asked, place: int) -> Asked:
     count = len(asked.item.options)
     turn = 1 + place % (count - 1)
     return Asked(reordered(asked.item, [(spot + turn) % count for spot in range(count)]), asked.selection)
+
+
+def every_order(bench: Bench, asked: Sequence[Asked]) -> Float[np.ndarray, "order item"]:
+    """Whether each question is answered rightly, its right option at the letter written and at each other."""
+    loaded = bench.model()
+    count = {len(one.item.options) for one in asked}
+    if len(count) > 1:
+        raise ValueError(f"questions with {sorted(count)} options in one call")
+    found = [bench.right(loaded, asked)]
+    for turn in range(count.pop() - 1):
+        found.append(bench.right(loaded, [_turned(one, turn) for one in asked]))
+    return np.stack(found)
 
 
 def _look_up(bench: Bench) -> Row:
@@ -132,9 +145,7 @@ def _options(bench: Bench) -> Iterator[Row]:
             for task in left:
                 bench.say(f"language: options of {task}, videos of seed {seed}")
                 new = [Asked(item, videos.enriched(item, _BUDGET)) for item in videos.items(task)]
-                written = videos.right(bench.model(), new)
-                turns = range(len(new[0].item.options) - 1)
-                turned = [videos.right(bench.model(), [_turned(one, turn) for one in new]) for turn in turns]
+                written, *turned = every_order(videos, new)
                 asked[task] += new
                 before[task] += written.tolist()
                 change[task] += (np.mean(turned, axis=0) - written).tolist()

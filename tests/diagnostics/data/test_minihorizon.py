@@ -203,6 +203,21 @@ def test_a_cache_that_lost_a_file_is_written_again(tmp_path):
         assert video.read_bytes() == whole
 
 
+def test_the_camera_s_motion_is_a_setting_of_its_own(tmp_path):
+    """The split's own value written out is the same content; another is another, and moves more."""
+    plain = Config(split="test", n_videos=2, seconds=20.0)
+    assert dataclasses.replace(plain, motion=1.0).content_hash == plain.content_hash
+    still, fast = (dataclasses.replace(plain, motion=motion) for motion in (0.0, 8.0))
+    assert len({config.content_hash for config in (plain, still, fast)}) == 3
+
+    def moved(config):
+        procedure = dataclasses.replace(make_procedures(config)[0], lesions=(), steps=())
+        pictures = np.concatenate(list(Scene(config, procedure).blocks())).astype(float)
+        return np.abs(np.diff(pictures[::4], axis=0)).mean()
+
+    assert moved(still) < moved(plain) < moved(fast)
+
+
 def test_what_a_killed_process_left_is_no_obstacle(tmp_path):
     config = Config(n_videos=40, seconds=60.0, fps=8.0, questions=1, cache=str(tmp_path))
     code = (

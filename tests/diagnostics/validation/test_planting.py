@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,17 +16,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from diagnostics.data.items import Item
+from diagnostics.data.minihorizon import load
 from diagnostics.data.minihorizon.files import content
 from diagnostics.data.minihorizon.procedure import make_procedures
 from diagnostics.data.minihorizon.render import Scene
 from diagnostics.data.minihorizon.settings import Config
 from diagnostics.errors import ConfigError
+from diagnostics.testbed.footage import as_patches
 from diagnostics.validation.bench import Asked, Bench
 from diagnostics.validation.checks.accuracy import shown_whole
 from diagnostics.validation.checks.evidence import null_interval, painted_out
 from diagnostics.validation.checks.language import reordered, standard_error
 from diagnostics.validation.checks.order import apart, backwards, shuffled
 from diagnostics.validation.checks.redundancy import videos_of
+from diagnostics.validation.checks.sampling import hits
+from diagnostics.validation.checks.swap import dosed
 from diagnostics.validation.figure import validation_figure
 from diagnostics.validation.rows import Row
 from diagnostics.video.index import open_index
@@ -45,6 +50,18 @@ def items(tmp_path_factory: pytest.TempPathFactory) -> list[Item]:
 def bench() -> Any:
     procedures = {procedure.name: procedure for procedure in make_procedures(CONFIG)}
     return SimpleNamespace(data=CONFIG, procedure=lambda item: procedures[item.video.stem])
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """A real bench over written videos."""
+    cache = str(tmp_path_factory.mktemp("written"))
+    data = SimpleNamespace(loader="minihorizon", parameters={"split": "test", "n_videos": 6, "cache": cache})
+    reading = SimpleNamespace(reader="pyav", timeout_seconds=60.0, workers=1)
+    config = SimpleNamespace(data=data, reading=reading)
+    loaded = load(Config(split="test", n_videos=6, cache=cache))
+    with Bench(SimpleNamespace(config=config, items=loaded.items), lambda text: None) as bench:  # type: ignore[arg-type]
+        yield bench
 
 
 def selection_of(item: Item, frames: list[int]) -> Selection:
@@ -173,6 +190,55 @@ def test_other_videos_are_others_and_are_asked_of_the_same_models(tmp_path: Path
         assert all(item.video.exists() for item in other.items())
         assert other._models is bench._models
         assert other.procedure(other.items()[0]) != bench.procedure(bench.items()[0])
+
+
+def test_doses_hold_so_many_units_of_the_evidence_named(written: Any) -> None:
+    """Told by the plan's own frames, not by the windows of the items."""
+    bench = written
+    items = [item for item in bench.items() if item.task == "Hist"]
+    own, other = items[0], next(item for item in items if item.video_id != items[0].video_id)
+
+    def lesions(selection: Selection) -> int:
+        seen = []
+        for slot in selection.slots:
+            item = own if slot.source == own.video_id else other
+            (lesion,) = bench.procedure(item).lesions
+            seen.append(lesion.start_frame <= slot.frame_index < lesion.end_frame)
+        units = np.array(seen).reshape(-1, 2)
+        assert (units.all(axis=1) == units.any(axis=1)).all(), "a unit is evidence as a whole or not at all"
+        return int(units.any(axis=1).sum())
+
+    even = bench.uniform(own, 32)
+    for dose in (0, 1, 2):
+        shown = dosed(bench, own, 32, dose)
+        assert lesions(shown) == dose
+        np.testing.assert_array_equal(shown.shown_seconds, even.shown_seconds)
+    foil = dosed(bench, own, 32, 2, evidence=other)
+    assert lesions(foil) == 2
+    assert sum(slot.source == other.video_id for slot in foil.slots) == 4
+
+
+def test_a_batch_shows_foreign_frames_from_their_own_video(written: Any) -> None:
+    bench = written
+    items = [item for item in bench.items() if item.task == "Hist"]
+    own, other = items[0], next(item for item in items if item.video_id != items[0].video_id)
+    asked = Asked(own, dosed(bench, own, 32, 1, evidence=other))
+    lesson = bench._lesson(asked)
+    assert asked.selection is not None
+    assert lesson.frames is not None
+    for row, slot in zip(lesson.frames.tolist(), asked.selection.slots, strict=True):
+        video = own.video if slot.source == own.video_id else other.video
+        (picture,) = bench.reader.read(video, [slot.frame_index])
+        np.testing.assert_array_equal(bench.footage.patches[row], as_patches(picture[None])[0])
+
+
+def test_recall_is_whether_a_shown_frame_shows_the_lesion(written: Any) -> None:
+    for item in written.items():
+        if item.task == "Hist":
+            selection = written.uniform(item, 8)
+            (lesion,) = written.procedure(item).lesions
+            seen = [lesion.start_frame <= frame < lesion.end_frame for frame in selection.frame_indices]
+            assert hits(selection, item) == any(seen)
 
 
 def test_batches_with_another_tokenizer_are_refused() -> None:
