@@ -38,6 +38,7 @@ bench: $(VENV)/.installed
 	$(BIN)/python tests/benchmarks/reading.py
 	$(BIN)/python tests/benchmarks/sampling.py
 	$(BIN)/python tests/benchmarks/sharing.py
+	$(BIN)/python tests/benchmarks/threads.py
 
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info[:2] <= (3, 13), "Python 3.11 to 3.13 is needed: make PYTHON=python3.12"'
