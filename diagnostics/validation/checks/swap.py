@@ -297,7 +297,7 @@ def _longer(bench: Bench) -> Iterator[Row]:
         f"evidence_log_lift, one unit of evidence: {_LONGER} frames minus {_BUDGET}",
         _LIFT_BOUND,
         share(np.subtract(lifts[_LONGER], lifts[_BUDGET]), [asked[_LONGER][place] for place in watched]),
-        planted="not below 0: a failure of length, with attention intact",
+        planted="not lower by a factor of 1.5: attention stays on the evidence",
         why="a factor of 1.5 on the evidence's odds, of which there are about 30",
         details=details,
     )
