@@ -42,6 +42,7 @@ from diagnostics.video.swap import (
     evidence_units,
     near,
     place_units,
+    put_in_place_of,
     short_of,
     stretched,
     without_evidence,
@@ -228,18 +229,15 @@ class _Show:
         foil = self._foils[item.id]
         other = library.checked(foil.item)
         units = evidence_units(other, library.index(other.video), min(dose, len(removed) // unit), unit)
-        # The foil stands where the item's own evidence would: the places tell nothing.
         own = evidence_units(item, library.index(item.video), len(units), unit)
-        places = near(removed, own, unit)[: len(units)]
-        units = units[: len(places)]
-        shown = place_units(removed, units, places, f"{len(units)} units of {other.id}'s evidence")
+        shown, put_in = put_in_place_of(removed, units, own, unit, other.id)
         return Shown(
             item,
             shown,
             sources={other.video_id: other.video},
             foil=foil.letter,
-            measures={"units_put_in": float(len(units))},
-            notices=short_of(dose, len(units), len(removed) // unit),
+            measures={"units_put_in": float(put_in)},
+            notices=short_of(dose, put_in, len(removed) // unit),
         )
 
 

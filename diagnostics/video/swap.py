@@ -21,6 +21,7 @@ __all__ = [
     "evidence_units",
     "near",
     "place_units",
+    "put_in_place_of",
     "short_of",
     "stretched",
     "thinned",
@@ -166,6 +167,28 @@ def place_units(
             spot = place * len(one) + offset
             slots[spot] = replace(slot, shown_seconds=slots[spot].shown_seconds)
     return replace(selection, slots=tuple(slots), rule=f"{selection.rule}; {what}")
+
+
+def put_in_place_of(
+    selection: Selection,
+    units: tuple[tuple[Slot, ...], ...],
+    own: tuple[tuple[Slot, ...], ...],
+    unit: int,
+    whose: str,
+) -> tuple[Selection, int]:
+    """Units of another item where the item's own evidence would stand, so that the places tell nothing.
+
+    Args:
+        units: to put in; as many of them as `own` has places for.
+        own: the item's own units of evidence.
+        whose: evidence it is, for the rule's line.
+
+    Returns:
+        The selection, and how many units were put in.
+    """
+    places = near(selection, own, unit)[: len(units)]
+    shown = place_units(selection, units[: len(places)], places, f"{len(places)} units of {whose}'s evidence")
+    return shown, len(places)
 
 
 def thinned(

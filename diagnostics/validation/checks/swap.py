@@ -30,7 +30,14 @@ from diagnostics.validation.checks.language import every_order
 from diagnostics.validation.rows import Row
 from diagnostics.video.sampling import oracle, select_frames
 from diagnostics.video.selection import Selection
-from diagnostics.video.swap import evidence_units, near, place_units, stretched, without_evidence
+from diagnostics.video.swap import (
+    evidence_units,
+    near,
+    place_units,
+    put_in_place_of,
+    stretched,
+    without_evidence,
+)
 
 __all__ = ["LESION_TASKS", "dosed", "rows"]
 
@@ -59,20 +66,23 @@ def rows(bench: Bench) -> Iterable[Row]:
     yield from _longer(bench)
 
 
-def dosed(bench: Bench, item: Item, budget: int, dose: int, evidence: Item | None = None) -> Selection:
+def dosed(bench: Bench, item: Item, budget: int, dose: int, foil: Item | None = None) -> Selection:
     """Evenly spaced frames with the evidence taken out, then so many units of it put in.
 
     Fewer where the evidence has no more; nearest in time to where they come from.
 
     Args:
-        evidence: the item whose evidence is put in; the item itself by default.
+        foil: the item whose evidence is put in where this one's would stand; this one's own by default.
     """
-    removed = without_evidence(bench.uniform(item, budget), item, bench.reader.index(item.video))
+    index = bench.reader.index(item.video)
+    removed = without_evidence(bench.uniform(item, budget), item, index)
     if not dose:
         return removed
-    source = evidence or item
-    units = evidence_units(source, bench.reader.index(source.video), dose, UNIT)
-    return place_units(removed, units, near(removed, units, UNIT), f"{len(units)} units of evidence")
+    units = evidence_units(item, index, dose, UNIT)
+    if foil is None:
+        return place_units(removed, units, near(removed, units, UNIT), f"{len(units)} units of evidence")
+    others = evidence_units(foil, bench.reader.index(foil.video), dose, UNIT)
+    return put_in_place_of(removed, others, units, UNIT, foil.id)[0]
 
 
 def _doses(bench: Bench, items: Sequence[Item], dose: int) -> list[Asked]:
@@ -174,7 +184,7 @@ def _foil(bench: Bench, removed: Sequence[Asked]) -> Row:
             foil = foil_of(item, items, seed=0)
         except NoFoilError:
             continue
-        asked.append(Asked(item, dosed(bench, item, _BUDGET, _DOSES[-1], evidence=foil.item)))
+        asked.append(Asked(item, dosed(bench, item, _BUDGET, _DOSES[-1], foil=foil.item)))
         places.append(item.letters.index(foil.letter))
     chosen = bench.chosen(bench.model(), asked)
     taken = (chosen == np.array(places)).astype(float)

@@ -208,21 +208,28 @@ def test_doses_hold_so_many_units_of_the_evidence_named(written: Any) -> None:
         assert (units.all(axis=1) == units.any(axis=1)).all(), "a unit is evidence as a whole or not at all"
         return int(units.any(axis=1).sum())
 
-    even = bench.uniform(own, 32)
+    even, removed = bench.uniform(own, 32), dosed(bench, own, 32, 0)
     for dose in (0, 1, 2):
         shown = dosed(bench, own, 32, dose)
         assert lesions(shown) == dose
         np.testing.assert_array_equal(shown.shown_seconds, even.shown_seconds)
-    foil = dosed(bench, own, 32, 2, evidence=other)
+    foil = dosed(bench, own, 32, 2, foil=other)
     assert lesions(foil) == 2
     assert sum(slot.source == other.video_id for slot in foil.slots) == 4
+    own_places = [
+        place
+        for place, pair in enumerate(zip(dosed(bench, own, 32, 2).slots, removed.slots, strict=True))
+        if pair[0] != pair[1]
+    ]
+    foil_places = [place for place, slot in enumerate(foil.slots) if slot.source == other.video_id]
+    assert set(foil_places) <= set(own_places), "where the item's own evidence would stand"
 
 
 def test_a_batch_shows_foreign_frames_from_their_own_video(written: Any) -> None:
     bench = written
     items = [item for item in bench.items() if item.task == "Hist"]
     own, other = items[0], next(item for item in items if item.video_id != items[0].video_id)
-    asked = Asked(own, dosed(bench, own, 32, 1, evidence=other))
+    asked = Asked(own, dosed(bench, own, 32, 1, foil=other))
     lesson = bench._lesson(asked)
     assert asked.selection is not None
     assert lesson.frames is not None
