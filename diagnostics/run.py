@@ -61,7 +61,7 @@ def task(composed: DictConfig) -> None:
         Console(stderr=True).print("interrupted: the same command goes on where this one stopped.")
         sys.exit(_INTERRUPTED)
     failure, remedy = outcome.failure, "See the run's tables."
-    if outcome.summary.all_failed:
+    if failure is None and outcome.summary.all_failed:
         failure = (
             f"None of the {outcome.summary.n_pairs} items could be measured; summary.json has the errors."
         )

@@ -10,10 +10,16 @@ normal quantile in place of Student's; `percentile_interval` can widen its perce
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import lru_cache
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, UInt
 from scipy import special
+
+_KEPT_DRAWS = 24
+_KEPT_BYTES = 8 << 20
+"""Draws that are kept for the next statistic of as many groups: how many, and the largest. A table has
+thousands of means over a few group counts, and drawing is nearly all that their intervals cost."""
 
 __all__ = ["group_draws", "group_index", "percentile_interval", "resampled_group_means"]
 
@@ -47,8 +53,20 @@ def resampled_group_means(
     sums = np.zeros((n_groups, values.shape[1]))
     np.add.at(sums, of_item, values)
     counts = np.bincount(of_item, minlength=n_groups)
-    drawn = group_draws(n_groups, n_resamples, np.random.default_rng(seed))
+    small = n_groups * n_resamples <= _KEPT_BYTES  # a byte each, but for counts above 255
+    drawn = (_kept_draws if small else _seeded_draws)(n_groups, n_resamples, seed).astype(np.float64)
     return (drawn @ sums) / (drawn @ counts)[:, None]
+
+
+def _seeded_draws(n_groups: int, n_resamples: int, seed: int) -> UInt[np.ndarray, "r group"]:
+    """`group_draws` of a fresh generator, in the smallest type that holds its counts; read only."""
+    drawn = group_draws(n_groups, n_resamples, np.random.default_rng(seed))
+    small = drawn.astype(np.min_scalar_type(drawn.max(initial=0)))
+    small.flags.writeable = False
+    return small
+
+
+_kept_draws = lru_cache(maxsize=_KEPT_DRAWS)(_seeded_draws)
 
 
 def percentile_interval(

@@ -2,13 +2,15 @@
 
 Reads the files of the runs only: no model is loaded, no video decoded. The runs are of one experiment;
 the first is the one the others are compared with. Differences are paired over shared items where there are
-any (`diagnostics.experiments.compare_numbers`).
+any (`diagnostics.experiments.compare_numbers`). Right answers are compared by condition and task too, and
+drawn together (`diagnostics.experiments.compare_answers`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -16,12 +18,15 @@ from pydantic import field_validator
 from pydantic.dataclasses import dataclass
 
 from diagnostics.errors import ConfigError, IncompleteRunError, RunError
+from diagnostics.experiments.compare_answers import accuracy_table
 from diagnostics.experiments.compare_manifests import differences, differences_table, from_json, name_runs
 from diagnostics.experiments.compare_numbers import difference_rows, mean_rows
 from diagnostics.experiments.context import Context
 from diagnostics.experiments.outcome import Outcome
 from diagnostics.report.comparison import Drawing, comparison_table, drawer
 from diagnostics.report.curves import BandKind, Pooling
+from diagnostics.report.merged import MOST_TASKS, merged_figure
+from diagnostics.report.style import MAX_RUNS, save_figure
 from diagnostics.store import FinishedRun, Row, Summary, find_runs, open_finished, plain
 from diagnostics.store.atomic import write_text
 from diagnostics.strict import STRICT, near_match
@@ -83,6 +88,11 @@ def run(context: Context, config: Config) -> Outcome:
     write_text(folder.path / "differences.json", _differences_json(runs, differing))
     folder.note("compared", [{"run": name, **_identity(each)} for name, each in runs.items()])
     context.console.print(comparison_table(list(runs), rows, shown))
+    answers = accuracy_table(runs)
+    if not answers.empty:
+        paths["accuracy"] = folder.write_table("accuracy", answers)[0]
+    if module is None and not answers.empty:
+        paths |= _draw_answers(context, list(runs), answers, experiment)
     if module is not None:
         drawing = Drawing(config.pooling, config.band, config.condition)
         drawn = module.draw(runs, drawing, folder.path / "figures")
@@ -91,6 +101,24 @@ def run(context: Context, config: Config) -> Outcome:
         for sentence in drawn.sentences:
             context.console.print(sentence, markup=False, highlight=False, style="bold")
     return Outcome(summary, paths, ())
+
+
+def _draw_answers(
+    context: Context, names: Sequence[str], answers: pd.DataFrame, experiment: str
+) -> dict[str, Path]:
+    """The merged figures, in all and by task; what cannot be drawn is said."""
+    tasks = answers["task"].nunique() - 1
+    if len(names) > MAX_RUNS:
+        context.console.print(f"{len(names)} runs are not drawn: one figure tells {MAX_RUNS} apart.")
+        return {}
+    figures = context.folder.path / "figures"
+    paths = {"figure": save_figure(merged_figure(answers, names), figures / experiment)[0]}
+    if 0 < tasks <= MOST_TASKS:
+        drawn = merged_figure(answers, names, by_task=True)
+        paths["figure by task"] = save_figure(drawn, figures / f"{experiment}_by_task")[0]
+    elif tasks:
+        context.console.print(f"{tasks} tasks are not drawn: a figure has room for {MOST_TASKS}.")
+    return paths
 
 
 def _one_experiment(runs: Sequence[FinishedRun]) -> str:
@@ -148,7 +176,7 @@ def _table(rows: Sequence[Row]) -> pd.DataFrame:
     """The rows, tidy; a column for the condition only where runs have several."""
     table = Summary.of("", [], {}, rows).table()
     conditions = ["condition"] if "condition" in table else []
-    return table[[*_COLUMNS[:4], *conditions, *_COLUMNS[4:]]]
+    return table.reindex(columns=[*_COLUMNS[:4], *conditions, *_COLUMNS[4:]])
 
 
 def _differences_json(runs: Mapping[str, FinishedRun], differing: Mapping[str, Sequence[str]]) -> str:

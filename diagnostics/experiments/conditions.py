@@ -120,15 +120,19 @@ class Answers:
         """The item's record under a condition, where it was finished."""
         return self.records.get((item, condition_id(condition)))
 
+    def under(self, condition: Condition) -> list[Record | None]:
+        """Every item's record under a condition, in order; None where it was not finished."""
+        key = condition_id(condition)  # once, not for each item: hashing costs more than looking up
+        return [self.records.get((item, key)) for item in self.items]
+
     def column(self, condition: Condition, measure: str = "accuracy") -> Float[np.ndarray, " item"]:
         """One measure under one condition for every item; NaN where it was not measured."""
-        found = (self.record(item, condition) for item in self.items)
+        found = self.under(condition)
         return np.array([float("nan") if one is None else value_of(one, measure) for one in found])
 
     def letters(self, condition: Condition) -> list[str | None]:
         """The answered letters; None where there is none, or no record."""
-        found = (self.record(item, condition) for item in self.items)
-        return [None if one is None else one.answer for one in found]
+        return [None if one is None else one.answer for one in self.under(condition)]
 
     def where(self, keep: Callable[[str, str], bool]) -> Answers:
         """The items of which `keep(item id, task)` is true."""

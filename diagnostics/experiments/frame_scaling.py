@@ -157,8 +157,7 @@ def ladder_table(answers: Answers, config: Config) -> pd.DataFrame:
         for condition in conditions(config):
             accuracy = metric_of(some.column(condition), some.videos)
             shown = metric_of(some.column(condition, _COVERAGE), some.videos)
-            found = (some.record(item, condition) for item in some.items)
-            records = [record for record in found if record is not None]
+            records = [record for record in some.under(condition) if record is not None]
             # The slots of a record say what was shown; a repeated frame that fills the last unit counts once.
             frames = [len({slot.frame_index for slot in record.slots}) for record in records]
             tokens = [record.tokens_per_unit for record in records if record.tokens_per_unit]

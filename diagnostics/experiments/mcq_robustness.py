@@ -213,7 +213,7 @@ def form_table(answers: Answers, config: Config) -> pd.DataFrame:
         correct = np.mean([answers.column(condition) for condition in same], axis=0)
         accuracy = metric_of(correct, answers.videos)
         change = statistics.paired_difference(standard, correct, answers.videos, seed=config.seed)
-        records = [answers.record(item, condition) for condition in same for item in answers.items]
+        records = [record for condition in same for record in answers.under(condition)]
         given = [record for record in records if record is not None]
         alphabet = sorted(
             {letter for r in given for letter in (r.answer, r.target, *r.option_logprobs) if letter}

@@ -16,7 +16,10 @@ from diagnostics.experiments.pairs import Pair
 from diagnostics.store.records import Failure, Record
 from diagnostics.store.summary import Summary
 
-__all__ = ["Outcome", "leave_out", "record_rejected", "records_of_run", "with_local_evidence"]
+__all__ = ["NO_EVIDENCE", "Outcome", "leave_out", "record_rejected", "records_of_run", "with_local_evidence"]
+
+NO_EVIDENCE = "no local evidence"
+"""Why an experiment on evidence leaves an item out: it has no windows, or they are the whole video."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ def with_local_evidence(items: Sequence[Item], *, scored: bool) -> tuple[list[It
     reasons: dict[str, str] = {}
     for item in items:
         if item.local_evidence is None:
-            reasons[item.id] = "no local evidence"
+            reasons[item.id] = NO_EVIDENCE
         elif scored and (not item.options or item.answer is None):
             reasons[item.id] = "no options or no answer"
         else:

@@ -208,7 +208,7 @@ def sampler_table(answers: Answers, config: Config) -> pd.DataFrame:
             row |= {measure: metric.mean, f"{measure}_low": metric.ci_low, f"{measure}_high": metric.ci_high}
             if measure == "accuracy":
                 row["n"] = metric.n
-        records = [answers.record(item, condition) for item in answers.items]
+        records = answers.under(condition)
         told = [r.seconds.get(_CHOICE) for r in records if r is not None]
         spent = [seconds for seconds in told if seconds is not None]
         row["choose_seconds_median"] = float(np.median(spent)) if spent else float("nan")

@@ -214,10 +214,8 @@ def _flips(
     for condition in same:
         flipped = statistics.flip_rate(original, some.letters(condition)).flipped
         lettered = [
-            bool(items[item].options)
-            and some.record(item, ORIGINAL) is not None
-            and some.record(item, condition) is not None
-            for item in some.items
+            bool(items[item].options) and None not in pair
+            for item, *pair in zip(some.items, some.under(ORIGINAL), some.under(condition), strict=True)
         ]
         found.append(np.where(lettered, flipped, np.nan))
     return np.mean(found, axis=0)
@@ -228,8 +226,8 @@ def _mirrored(
 ) -> Float[np.ndarray, " item"]:
     """1 where the answer names the other of the two events, 0 elsewhere; NaN where there are not two."""
     found = []
-    for name in some.items:
-        record, item = some.record(name, condition), items[name]
+    for name, record in zip(some.items, some.under(condition), strict=True):
+        item = items[name]
         two = len(item.options) == 2 and "order_dependent" in item.flags and item.answer is not None
         if record is None or not two:
             found.append(np.nan)

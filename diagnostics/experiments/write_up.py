@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from diagnostics.data.items import Item
 from diagnostics.experiments.conditions import Answers, baseline_table, measure_rows
 from diagnostics.experiments.context import Context
-from diagnostics.experiments.outcome import Outcome, leave_out, record_rejected, records_of_run
+from diagnostics.experiments.outcome import NO_EVIDENCE, Outcome, leave_out, record_rejected, records_of_run
 from diagnostics.experiments.pairs import Pair
 from diagnostics.report.style import save_figure
 from diagnostics.store.records import Record
@@ -80,4 +80,18 @@ def write_up(
         paths[label] = folder.write_table(label, table)[0]
     if asked.answers.items:
         paths["figure"] = save_figure(draw(), folder.path / "figures" / name)[0]
-    return Outcome(summary, paths, list(metrics))
+    return Outcome(summary, paths, list(metrics), _nobody_asked(asked, left_out or {}))
+
+
+def _nobody_asked(asked: Asked, left_out: Mapping[str, str]) -> str | None:
+    """What to do where every item was left out; None where one was asked."""
+    if not left_out or any(record.item_id in asked.items for record in asked.records):
+        return None
+    failure = (
+        f"None of the items could be asked: {len(left_out)} were left out, tables/left_out.csv says why."
+    )
+    if NO_EVIDENCE in left_out.values():
+        failure += (
+            " Evidence windows come with the data (docs/data.md); those of MedHorizon by data.evidence=FILE."
+        )
+    return failure

@@ -1,7 +1,8 @@
 """What `+exp=compare` shows of attention-drift runs: the measures worth a line, the figures, the sentences.
 
 An experiment whose runs are drawn together has a module `diagnostics/report/compare_<experiment>.py` with
-`HEADLINE` and `draw(runs, ...) -> Drawn`; the others are compared by their tables alone.
+`HEADLINE` and `draw(runs, ...) -> Drawn`; of the others accuracy is drawn, by condition and task
+(`diagnostics.report.merged`).
 """
 
 from __future__ import annotations

@@ -64,3 +64,17 @@ def test_a_wider_mean_for_few_groups():
     ratio = (expanded.ci_high - expanded.ci_low) / (plain.ci_high - plain.ci_low)
     # t_7 / z * sqrt(8 / 7) = 1.29 where the resamples are normal; they are nearly so.
     assert 1.15 < ratio < 1.4
+
+
+@pytest.mark.parametrize("n_groups", [7, 4500])
+def test_means_are_those_of_fresh_draws_however_often_they_are_asked_for(n_groups):
+    """4,500 groups by 2,000 resamples are more than is kept."""
+    rng = np.random.default_rng(5)
+    groups = np.concatenate([np.arange(n_groups), rng.integers(0, n_groups, 50)])
+    for seed, columns in ((0, 1), (1, 1), (0, 3), (0, 1)):
+        values = rng.normal(size=(len(groups), columns))
+        drawn = probes.group_draws(n_groups, 2000, np.random.default_rng(seed))
+        weights = drawn[:, groups].astype(float)
+        expected = weights @ values / weights.sum(axis=1, keepdims=True)
+        found = probes.resampled_group_means(values, groups, n_groups, n_resamples=2000, seed=seed)
+        np.testing.assert_allclose(found, expected, atol=1e-12, err_msg="tolerance 1e-12")

@@ -156,8 +156,8 @@ def test_every_distinct_unit_is_encoded_once(
     """Distinct by their pixels, which the names that units are reused by know nothing of."""
     _, reuse = asked
     distinct, shown = set(), 0
-    for source in sources.values():
-        if source.form != "video":
+    for name, source in sources.items():
+        if source.form != "video" or name == "again":  # the same prompt, which is not asked twice
             continue
         pixels = source.frames.pixels
         if len(pixels) % 2:
@@ -228,6 +228,42 @@ def test_a_record_says_what_the_prompt_held(
         "one clock, one text"
     )
     assert len({hashes[name] for name in ("original", "odd", "small", "images", "nothing")}) == 5
+
+
+def test_one_prompt_is_answered_once_whatever_its_conditions_are_called(
+    context: Context, sources: dict[str, Source], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def counted(loaded: Any, inputs: Any, item: Item, max_new_tokens: int) -> Any:
+        calls.append(item.id)
+        return answer(loaded, inputs, item, max_new_tokens)
+
+    monkeypatch.setattr("diagnostics.experiments.asking.answer", counted)
+    original = sources["original"]
+    # Held at more pixels than the frames have: the same prompt.
+    large = context.model.family.pixels_left(8, dict(context.model.processor.video_processor.size))
+    held = replace(original, frame_pixels=large or 10**6)
+    with Asking(context) as asking:
+        first = asking(Pair(original.item), original).fields
+        for same in (sources["again"], replace(original, decode_seconds=9.0), held):
+            again = asking(Pair(same.item), same).fields
+            assert {k: v for k, v in again.items() if k != "seconds"} == {
+                k: v for k, v in first.items() if k != "seconds"
+            }
+        assert len(calls) == 1
+        others = [name for name in sources if name not in ("original", "again")]
+        for name in others:
+            asking(Pair(original.item), sources[name])
+        assert len(calls) == 1 + len(others), "each of the others is another prompt"
+        turned = replace(original.item, options=original.item.options[::-1])
+        asking(Pair(turned), replace(original, item=turned))
+        relettered = replace(original.item, answer="A")
+        asking(Pair(relettered), replace(original, item=relettered))
+        assert len(calls) == 3 + len(others)
+        other = replace(original.item, id="another")
+        asking(Pair(other), replace(original, item=other))
+        assert calls[-1] == "another", "nothing is kept for the next item"
 
 
 def test_no_hook_stays_behind(context: Context, sources: dict[str, Source]) -> None:

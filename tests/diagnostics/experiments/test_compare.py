@@ -24,6 +24,7 @@ from diagnostics.config import run_config
 from diagnostics.errors import ConfigError, ForeignFolderError, IncompleteRunError, RunError
 from diagnostics.experiments.compare_manifests import differences, name_runs
 from diagnostics.experiments.compare_numbers import PAIRED, UNPAIRED, difference_rows
+from diagnostics.report.merged import merged_figure
 from diagnostics.report.style import MAX_RUNS
 from diagnostics.run import execute
 from diagnostics.store import Record, RunFolder, Summary, config_hash, open_finished, read_summary
@@ -378,3 +379,94 @@ def _with(thing, **changes):
 
 def _reopened(folder: Path, config: dict, experiment: str = "attention_drift") -> RunFolder:
     return RunFolder.open(folder, config, config_hash(config), experiment=experiment)
+
+
+# -- right answers by condition and task
+
+
+LADDER = [{"budget": budget, "frames": "uniform", "seed": seed} for budget in (16, 4) for seed in (0, 1)]
+
+
+def answered(folder: Path, right: Sequence[Sequence[bool]], conditions: Sequence[dict], **settings) -> Path:
+    """A run whose item `i` is of task `t0` or `t1` in turn, right under condition `c` where `right[i][c]`."""
+    config = {**CONFIG, **settings}
+    with RunFolder.open(folder, config, config_hash(config), experiment="frame_scaling") as run:
+        run.expect(len(right) * len(conditions))
+        for number, row in enumerate(right):
+            for correct, condition in zip(row, conditions, strict=True):
+                run.append(
+                    Record(
+                        item_id=f"i{number}", video_id=f"v{number // 2}", task=f"t{number % 2}", target="A",
+                        answer="A" if correct else "B", correct=correct, condition=condition,
+                    )
+                )  # fmt: skip
+        run.write_summary(Summary.of("frame_scaling", run.records(), {}))
+    return folder
+
+
+@pytest.fixture
+def ladders(tmp_path: Path) -> tuple[Path, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(3)
+    first, second = rng.random((12, 4)) < 0.3, rng.random((12, 6)) < 0.8
+    more = [*LADDER, {"budget": 8, "frames": "uniform", "seed": 0}, {"budget": 4, "frames": "nested"}]
+    answered(tmp_path / "runs" / "a", first.tolist(), LADDER)
+    answered(tmp_path / "runs" / "b", second.tolist(), more, seed=1)
+    return tmp_path / "runs", first, second
+
+
+def test_accuracy_by_condition_and_task_averages_seeds_and_pairs_items(ladders, tmp_path):
+    runs, first, second = ladders
+    compare(tmp_path / "out", f"[{runs}/a,{runs}/b]", "exp.names=[one,two]")
+    found = table(tmp_path / "out", "accuracy")
+    assert set(found["task"]) == {"all", "t0", "t1"}
+    assert list(dict.fromkeys(found["condition"])) == [
+        "uniform, budget=4", "uniform, budget=8", "uniform, budget=16", "nested, budget=4",
+    ]  # fmt: skip
+    for task, items in (("all", slice(None)), ("t0", slice(0, None, 2)), ("t1", slice(1, None, 2))):
+        rows = found[found["task"] == task].set_index(["condition", "run"])
+        for label, columns in (("uniform, budget=16", [0, 1]), ("uniform, budget=4", [2, 3])):
+            means = [one[items][:, columns].mean(axis=1) for one in (first, second)]
+            for name, mean in zip(("one", "two"), means, strict=True):
+                assert rows.loc[(label, name), "accuracy"] == pytest.approx(mean.mean())
+                assert rows.loc[(label, name), "n"] == len(mean)
+            row = rows.loc[(label, "two")]
+            assert row["against"] == "one"
+            assert row["difference"] == pytest.approx((means[1] - means[0]).mean())
+            assert row["shared"] == len(means[0])
+            sums = (means[1] - means[0]).reshape(6, -1).sum(axis=1)
+            signs = np.array(np.meshgrid(*[[-1, 1]] * 6)).reshape(6, -1)
+            expected = np.mean(np.abs(sums @ signs) >= abs(sums.sum()) - 1e-9)
+            assert row["p"] == pytest.approx(expected), "sign flips of whole videos"
+        alone = rows.loc[("nested, budget=4", "two")]
+        assert alone["accuracy"] == pytest.approx(second[items][:, 5].mean())
+        assert np.isnan(alone["difference"]), "the first run has no such rung"
+        assert alone["shared"] == 0
+
+
+def test_runs_of_a_research_question_merge_into_one_figure(ladders, tmp_path):
+    runs, *_ = ladders
+    printed = compare(tmp_path / "out", runs)
+    assert "figure by task" in printed
+    for name in ("frame_scaling", "frame_scaling_by_task"):
+        picture = np.asarray(Image.open(tmp_path / "out" / "figures" / f"{name}.png").convert("RGB"))
+        assert picture.std() > 10
+    found = table(tmp_path / "out", "accuracy")
+    names = list(dict.fromkeys(found["run"]))
+    for by_task, tasks in ((False, ["all"]), (True, ["t0", "t1"])):
+        figure = merged_figure(found, names, by_task=by_task)
+        panels = [axes for axes in figure.axes if axes.get_visible()]
+        assert len(panels) == len(tasks)
+        for axes, task in zip(panels, tasks, strict=True):
+            for container, name in zip(axes.containers, names, strict=True):
+                rows = found[(found["task"] == task) & (found["run"] == name)].set_index("condition")
+                expected = rows["accuracy"].reindex(dict.fromkeys(found["condition"]))
+                np.testing.assert_array_equal(container[0].get_xdata(), expected)
+
+
+def test_too_many_runs_of_a_research_question_get_their_tables_alone(tmp_path):
+    for number in range(MAX_RUNS + 1):
+        answered(tmp_path / "runs" / str(number), [[True, False, True, True]] * 2, LADDER, seed=number)
+    printed = compare(tmp_path / "out", tmp_path / "runs")
+    assert f"{MAX_RUNS + 1} runs are not drawn" in printed
+    assert len(set(table(tmp_path / "out", "accuracy")["run"])) == MAX_RUNS + 1
+    assert not (tmp_path / "out" / "figures").exists()

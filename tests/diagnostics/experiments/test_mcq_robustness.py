@@ -264,7 +264,7 @@ def test_with_nothing_to_ask_the_run_says_so(diagnose: Diagnose, tmp_path: Path)
     arguments = write_odd_questions(tmp_path)
     finished = diagnose(*arguments, "data.ids=[open]", "+exp=mcq_robustness", f"out={tmp_path / 'run'}")
     assert finished.returncode == 1, finished.stdout + finished.stderr
-    assert "None of the 0 items could be measured" in finished.stderr
+    assert "None of the items could be asked: 1 were left out" in finished.stderr
     assert "Left out: 1 (no options or no answer)" in finished.stdout
 
 
