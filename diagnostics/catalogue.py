@@ -14,7 +14,7 @@ from diagnostics.strict import near_match
 
 __all__ = ["GROUPS", "config_folder", "listing", "options", "rewrite_overrides"]
 
-_PATHS = ("out", "data.path", "data.root", "data.evidence", "data.cache", "model.path")
+_PATHS = ("out", "data.path", "data.root", "data.evidence", "data.cache", "model.path", "exp.run")
 
 _SWEEPS = ("-m", "--multirun")
 
@@ -93,6 +93,8 @@ def rewrite_overrides(arguments: Sequence[str]) -> list[str]:
     rewritten = []
     for argument in sorted(arguments, key=lambda given: given in _SWEEPS):
         key, separator, value = argument.partition("=")
+        if key == "run":  # what an experiment on a finished run is about
+            key = "exp.run"
         if not separator or argument.startswith("-"):
             rewritten.append(argument)
             continue

@@ -31,6 +31,8 @@ NOT_RESULTS = frozenset(
         "model.device",
         "model.device_map",
         "data.cache",
+        "backend.sharing",
+        "backend.together",
     }
 )
 """Keys that cannot change results: they take no part in the configuration's hash."""
@@ -139,6 +141,7 @@ def run_config(values: Mapping[str, Any]) -> RunConfig:
     _refuse_missing(values)
     subset = {field.name: data.pop(field.name) for field in _fields(SubsetConfig) if field.name in data}
     name = data.pop("name")
+    data.pop("instruction", None)  # the backend's configuration has taken it over
     return RunConfig(
         experiment=exp.pop("name"),
         exp=exp,

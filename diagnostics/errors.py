@@ -45,6 +45,7 @@ __all__ = [
     "RunError",
     "ScorerUnavailableError",
     "ScoresError",
+    "SharingError",
     "TooFewOptionsError",
     "TruncatedVideoError",
     "UnwritableFolderError",
@@ -215,6 +216,11 @@ class RunError(DiagnosticsError):
 
 class CheckpointError(ModelError, RunError):
     """The checkpoint cannot be loaded: about the run, so it is not tried again for each item."""
+
+
+class SharingError(ModelError, RunError):
+    """Questions of one video cannot share its part of the prompt with this model: about the run, since it
+    would be so for every video. Nothing falls back by itself: the person turns sharing off."""
 
 
 class ConfigError(RunError):

@@ -83,6 +83,7 @@ def execute(config: RunConfig, *, multirun: bool, console: Console) -> Outcome:
     from diagnostics.config import NOT_RESULTS
     from diagnostics.experiments import load_experiment
     from diagnostics.experiments.context import Context
+    from diagnostics.models.prompting import template_of
     from diagnostics.report.closing import closing_table, errors_table, paths_list, warnings_table
     from diagnostics.store.run_folder import RunFolder
     from diagnostics.strict import from_mapping
@@ -99,6 +100,8 @@ def execute(config: RunConfig, *, multirun: bool, console: Console) -> Outcome:
         path, config.resolved, config.hash, experiment=config.experiment, ignore=NOT_RESULTS
     ) as folder:
         console.print(_header(config, items, len(rejected), str(path)))
+        if "backend" in config.resolved:
+            folder.note("prompt_template", template_of(config.backend.instruction))
         context = Context(
             config=config,
             items=by_video(items),

@@ -17,7 +17,7 @@ from diagnostics.data.validation import Loaded
 from diagnostics.errors import ConfigError
 from diagnostics.strict import from_mapping, near_match
 
-__all__ = ["Loaded", "load_items", "loader", "loader_names"]
+__all__ = ["Loaded", "load_items", "loader", "loader_names", "task_order"]
 
 
 def loader_names() -> list[str]:
@@ -48,6 +48,15 @@ def loader(name: str) -> ModuleType:
             remedy=near_match(name, loader_names()),
         )
     return module
+
+
+def task_order(name: str) -> tuple[str, ...]:
+    """The tasks of data set `name` in the order of its paper's table; empty where its loader names none.
+
+    Raises:
+        ConfigError: see `loader`.
+    """
+    return tuple(getattr(loader(name), "TASKS", ()))
 
 
 def load_items(name: str, config: Mapping[str, Any]) -> Loaded:

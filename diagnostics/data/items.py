@@ -91,6 +91,8 @@ class Item:
         turns: earlier turns of the conversation, oldest first.
         rubric: scoring criteria of an open-ended item.
         audio: a separate audio track, where the benchmark has one.
+        clip: the stretch of the video that is shown, `[start, end)` in seconds: frames outside are no
+            candidates. None where it is the whole video.
         metadata: what else the source said, kept for the record.
     """
 
@@ -107,6 +109,7 @@ class Item:
     turns: tuple[Turn, ...] = ()
     rubric: tuple[Criterion, ...] = ()
     audio: Path | None = None
+    clip: tuple[float, float] | None = None
     metadata: Mapping[str, object] = field(default_factory=dict, hash=False)
 
     @property

@@ -24,6 +24,7 @@ from diagnostics.data.validation import (
     resolve_flags,
     resolve_options,
 )
+from diagnostics.data.written import resolve_clip
 from diagnostics.errors import DataFileError, RecordError
 from diagnostics.strict import STRICT
 
@@ -44,6 +45,7 @@ KEYS = (
     "turns",
     "rubric",
     "audio",
+    "clip",
     "metadata",
 )
 """Keys of a record that have a meaning here; any other goes to the item's metadata."""
@@ -120,6 +122,7 @@ def _item(record: Mapping[str, Any], item_id: str, root: Path, where: str) -> It
         turns=_entries(record, "turns", '{"role": "user", "text": "..."}', _turn),
         rubric=_entries(record, "rubric", '{"text": "...", "points": 2}', _criterion),
         audio=inside_root(root, audio, where=where, item_id=item_id) if audio else None,
+        clip=resolve_clip(record.get("clip")),
         metadata={**metadata, **_metadata(record)},
     )
 
@@ -230,6 +233,7 @@ def to_record(item: Item, root: Path) -> dict[str, Any]:
         "turns": [{"role": turn.role, "text": turn.text} for turn in item.turns],
         "rubric": [{"text": line.text, "points": line.points} for line in item.rubric],
         "audio": None if item.audio is None else item.audio.relative_to(root.resolve()).as_posix(),
+        "clip": None if item.clip is None else list(item.clip),
         "metadata": dict(item.metadata),
     }
     return {key: value for key, value in record.items() if value not in (None, "", [], {})}

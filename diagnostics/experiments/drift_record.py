@@ -11,8 +11,9 @@ from diagnostics.data.items import Item
 from diagnostics.experiments.drift_measures import Redundancy, ShownUnits
 from diagnostics.models.backends.hf import Reply
 from diagnostics.models.loading import LoadedModel
-from diagnostics.models.prompting import Prompt
+from diagnostics.models.prompting import Prompt, past_training
 from diagnostics.scoring.accuracy import score_logprobs, score_reply
+from diagnostics.scoring.letters import EXTRACTOR_VERSION
 from diagnostics.store import tensor_parts as parts
 
 __all__ = [
@@ -52,6 +53,7 @@ def answer_fields(item: Item, reply: Reply) -> dict[str, Any]:
     if item.options:
         score = score_reply(item, reply.text)
         fields |= {"answer": score.answer, "rule": score.rule, "correct": score.correct}
+        fields["extractor"] = EXTRACTOR_VERSION
     return fields
 
 
@@ -65,13 +67,7 @@ def choice_measure(item: Item, reply: Reply) -> dict[str, float]:
 
 def position_warnings(loaded: LoadedModel, inputs: Any) -> list[str]:
     """Whether the last token's position lies past those the model was trained on."""
-    last = loaded.family.largest_position(loaded.model, inputs)
-    if last < loaded.trained_positions:
-        return []
-    return [
-        f"positions_past_training: the largest position is {last}, "
-        f"{loaded.config.name} was trained up to {loaded.trained_positions}"
-    ]
+    return [*past_training(loaded, loaded.family.largest_position(loaded.model, inputs))]
 
 
 def units_part(shown: ShownUnits) -> parts.Units:

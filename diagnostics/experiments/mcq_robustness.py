@@ -92,6 +92,14 @@ def reordered(item: Item, seed: int) -> Item:
     return replace(item, options=options, answer=option_letter(right))
 
 
+def asked_item(item: Item, condition: Mapping[str, Any]) -> Item:
+    """The item with the options that were asked under a condition (`rescore` reads replies with them)."""
+    if condition["asked"] == "shuffled":
+        return reordered(item, condition["seed"])
+    added = _ADDED.get(condition["asked"])
+    return item if added is None else with_added(item, added)
+
+
 def with_added(item: Item, text: str) -> Item:
     """The item with one more option at the end; what was right stays right."""
     return replace(item, options=(*item.options, text))
@@ -123,13 +131,8 @@ def _is_there(item: Item, form: str) -> bool:
 
 
 def _show(pair: Pair, library: Library) -> Shown:
-    item, asked = library.checked(pair.item), pair.condition["asked"]
-    selection = library.select(item)
-    if asked == "shuffled":
-        item = reordered(item, pair.condition["seed"])
-    elif asked in _ADDED:
-        item = with_added(item, _ADDED[asked])
-    return Shown(item, selection)
+    item = library.checked(pair.item)
+    return Shown(asked_item(item, pair.condition), library.select(item))
 
 
 class _Forms:
@@ -167,7 +170,10 @@ class _Forms:
     def _both(self, said: dict[str, Any], mapped: dict[str, Any], notices: tuple[str, ...]) -> Measured:
         """What was shown, from the first pass; the letter and its log-odds, from the second."""
         seconds = {name: said["seconds"][name] + mapped["seconds"][name] for name in mapped["seconds"]}
-        letter = {name: mapped[name] for name in ("raw", "answer", "rule", "correct", "option_logprobs")}
+        letter = {
+            name: mapped[name]
+            for name in ("raw", "answer", "rule", "extractor", "correct", "option_logprobs")
+        }
         told = {
             "earlier_replies": (said["raw"],),
             "measures": said["measures"] | mapped["measures"],

@@ -7,7 +7,6 @@ others go on.
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import json
 import traceback
@@ -16,6 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from rich.markup import escape
+from rich.traceback import Traceback
 
 from diagnostics.data.items import Item
 from diagnostics.errors import DiagnosticsError, OutOfMemoryError, RunError
@@ -27,7 +29,20 @@ from diagnostics.store.records import Failure, Record
 from diagnostics.store.tensor_parts import PairTensors
 from diagnostics.video.reading import FrameReader
 
-__all__ = ["Measured", "Pair", "Source", "item_sha256", "measure_pairs", "reopen_changed"]
+__all__ = [
+    "Measured",
+    "Pair",
+    "Source",
+    "common_fields",
+    "failure_of",
+    "item_sha256",
+    "measure_pairs",
+    "pending_chunks",
+    "reopen_changed",
+    "short_name",
+    "shown_fields",
+    "with_source",
+]
 
 
 @dataclass(frozen=True)
@@ -71,6 +86,25 @@ def measure_pairs(
     Records come in the order of `pairs`, whatever the number of readers, so that a run that was killed
     and resumed leaves the same records as one that was not.
     """
+    with pending_chunks(context, pairs, task, show) as (chunks, advance):
+        for chunk in chunks:
+            while chunk:
+                pair, fetch = chunk.pop(0)
+                advance(f"{task}: {short_name(pair)}", 0)
+                _measure(context, pair, fetch, measure)
+                del fetch  # with the pictures it holds, before more are read
+                advance(task)
+
+
+@contextmanager
+def pending_chunks(
+    context: Context, pairs: Sequence[Pair], task: str, show: Show
+) -> Iterator[tuple[Iterator[list[tuple[Pair, Fetch]]], Callable[..., None]]]:
+    """The pairs that are not finished yet, those whose frames were read together at a time, and the progress
+    bar.
+
+    Let go of the pictures of one chunk before asking for the next.
+    """
     folder = context.folder
     folder.expect(len(pairs) + len(context.rejected))
     reopen_changed(context, pairs)
@@ -86,13 +120,9 @@ def measure_pairs(
             max_side=reading.max_side,
         ) as reader,
         context.progress(task, total=len(pairs), done=len(pairs) - len(pending)) as advance,
-        closing(ReadAhead(context, reader, pool, show).walk(pending)) as walk,
+        closing(ReadAhead(context, reader, pool, show).walk_chunks(pending)) as chunks,
     ):
-        for pair, fetch in walk:
-            advance(f"{task}: {_short(pair.item.id)}", 0)
-            _measure(context, pair, fetch, measure)
-            del fetch  # with the pictures it holds, before more are read
-            advance(task)
+        yield chunks, advance
 
 
 @contextmanager
@@ -121,7 +151,9 @@ def reopen_changed(context: Context, pairs: Sequence[Pair]) -> None:
 
 def item_sha256(item: Item) -> str:
     """Hash of what an item asks, and of the size of its video (not its date: copies count as the same)."""
-    asked = [item.question, item.options, item.answer, item.turns, item.evidence]
+    asked: list[Any] = [item.question, item.options, item.answer, item.turns, item.evidence]
+    if item.clip is not None:  # left out otherwise: the hashes of older runs stay what they were
+        asked.append(item.clip)
     digest = hashlib.sha256(json.dumps(plain(asked), sort_keys=True).encode())
     digest.update(str(item.video.stat().st_size if item.video.exists() else None).encode())
     return digest.hexdigest()
@@ -129,42 +161,49 @@ def item_sha256(item: Item) -> str:
 
 def _measure(context: Context, pair: Pair, fetch: Fetch, measure: Callable[[Pair, Source], Measured]) -> None:
     """Measure one pair and save it, or save what went wrong."""
-    folder, fields = context.folder, _common_fields(context, pair)
+    folder, fields = context.folder, common_fields(context, pair)
     try:
         source = fetch()
-        fields |= _shown_fields(source)
+        fields |= shown_fields(source)
         measured = _guard_memory(measure, replace(pair, item=source.item), source)
         fields |= measured.fields
-        fields["seconds"] = {"decode": source.decode_seconds, **source.seconds, **fields.get("seconds", {})}
-        fields["warnings"] = (*_shown_warnings(source), *source.notices, *fields.get("warnings", ()))
-        fields["measures"] = {**source.measures, **fields.get("measures", {})}
+        fields |= with_source(source, fields)
         if len(measured.thumbnails):
             pixels = source.frames.pixels[list(measured.thumbnails)]
             folder.save_thumbnails(*pair.key, pixels, measured.thumbnails)
         folder.save(Record(**fields), measured.tensors)
-    except RunError:
-        raise  # not about this item: the disk, the folder
-    except DiagnosticsError as error:
-        folder.append(Record(**fields, error=Failure.of(error.about(pair.item.id))))
-    except Exception as error:
-        if type(error).__module__.split(".")[0] == "submitit" or isinstance(error, OSError):
-            raise  # the launcher ends a job through an exception; a full disk is not the item's fault
-        context.console.print_exception()
-        summary = traceback.format_exception_only(error)[-1].strip()
-        folder.append(Record(**fields, error=Failure(type=type(error).__name__, message=summary)))
+    except Exception as error:  # noqa: BLE001 - those that are not about the item are raised again
+        folder.append(Record(**fields, error=failure_of(context, pair, error)))
+
+
+def failure_of(context: Context, pair: Pair, error: BaseException) -> Failure:
+    """What is recorded of a pair that failed; raises again what is not about this item."""
+    if isinstance(error, DiagnosticsError) and not isinstance(error, RunError):
+        return Failure.of(error.about(pair.item.id))
+    # A run's error is about the disk, the folder, the model; the launcher ends a job through an exception of
+    # its own; a full disk is not the item's fault.
+    launcher = type(error).__module__.split(".")[0] == "submitit"
+    if launcher or isinstance(error, RunError | OSError) or not isinstance(error, Exception):
+        raise error
+    trace = Traceback.from_exception(type(error), error, error.__traceback__)
+    context.console.print(trace)
+    summary = traceback.format_exception_only(error)[-1].strip()
+    return Failure(type=type(error).__name__, message=summary)
 
 
 def _guard_memory(measure: Callable[[Pair, Source], Measured], pair: Pair, source: Source) -> Measured:
     """Run `measure`; exhausted memory becomes a typed error, on the device and on the host."""
+    from diagnostics.models.memory import free_memory, out_of_memory
+
     try:
         return measure(pair, source)
     except (MemoryError, RuntimeError) as error:
-        if not _out_of_memory(error):
+        if not out_of_memory(error):
             raise
         message = str(error).strip().splitlines()[0] if str(error).strip() else "out of memory"
         problem = f"Out of memory with {len(source.frames.selection)} frames: {message}"
     # Outside the handler: its traceback held the tensors that should be freed.
-    _free()
+    free_memory()
     raise OutOfMemoryError(
         problem,
         remedy="Lower sampling.budget or model.max_pixels, or spread the model with model.device_map=auto.",
@@ -173,23 +212,8 @@ def _guard_memory(measure: Callable[[Pair, Source], Measured], pair: Pair, sourc
     )
 
 
-def _out_of_memory(error: BaseException) -> bool:
-    import torch
-
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return "not enough memory" in str(error) or "can't allocate memory" in str(error)
-
-
-def _free() -> None:
-    import torch
-
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-
-
-def _common_fields(context: Context, pair: Pair) -> dict[str, Any]:
+def common_fields(context: Context, pair: Pair) -> dict[str, Any]:
+    """Record fields that every pair has, whether it was measured or not."""
     return {
         "item_id": pair.item.id,
         "video_id": pair.item.video_id,
@@ -202,7 +226,8 @@ def _common_fields(context: Context, pair: Pair) -> dict[str, Any]:
     }
 
 
-def _shown_fields(source: Source) -> dict[str, Any]:
+def shown_fields(source: Source) -> dict[str, Any]:
+    """Record fields of what a pair shows."""
     selection = source.frames.selection
     return {
         "target": source.item.answer,
@@ -211,6 +236,15 @@ def _shown_fields(source: Source) -> dict[str, Any]:
         "source_fps": selection.source_fps,
         "source_seconds": selection.source_seconds,
         "frame_size": source.frames.pixels.shape[1:3],
+    }
+
+
+def with_source(source: Source, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Times, warnings and measures of a finished pair, what reading and choosing the frames brought first."""
+    return {
+        "seconds": {"decode": source.decode_seconds, **source.seconds, **fields.get("seconds", {})},
+        "warnings": (*_shown_warnings(source), *source.notices, *fields.get("warnings", ())),
+        "measures": {**source.measures, **fields.get("measures", {})},
     }
 
 
@@ -228,7 +262,7 @@ def _shown_warnings(source: Source) -> list[str]:
     return warnings
 
 
-def _short(text: str, length: int = 40) -> str:
-    from rich.markup import escape
-
+def short_name(pair: Pair, length: int = 40) -> str:
+    """The item's id for the progress bar."""
+    text = pair.item.id
     return escape(text if len(text) <= length else f"{text[: length - 1]}…")

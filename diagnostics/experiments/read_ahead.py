@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -147,13 +147,24 @@ class ReadAhead:
 
     def walk(self, pairs: Sequence[Pair]) -> Generator[tuple[Pair, Fetch], None, None]:
         """Each pair with its frames, in order. Let go of one before asking for the next, and close it."""
+        with closing(self.walk_chunks(pairs)) as chunks:
+            for chunk in chunks:
+                while chunk:
+                    yield chunk.pop(0)
+
+    def walk_chunks(self, pairs: Sequence[Pair]) -> Generator[list[tuple[Pair, Fetch]], None, None]:
+        """Pairs of one video whose frames were read together, in order. Let go of all of them before asking
+        for the next, as far as memory matters, and close it."""
         self._groups = iter([list(group) for _, group in groupby(pairs, key=lambda pair: pair.item.video)])
         try:
             while (at_hand := self._next()) is not None:
-                chunk, fetches = at_hand
-                for planned in chunk.planned:
-                    yield planned.pair, fetches.pop(0)
-                del at_hand, chunk, planned  # and with them the pictures, before more are read
+                found = [
+                    (planned.pair, fetch)
+                    for planned, fetch in zip(at_hand[0].planned, at_hand[1], strict=True)
+                ]
+                del at_hand
+                yield found
+                del found  # and with it the pictures, before more are read
                 with self._guard:
                     self._held = 0
         finally:

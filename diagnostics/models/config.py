@@ -58,9 +58,16 @@ class BackendConfig:
     Attributes:
         name: the engine; `hf` is transformers.
         max_new_tokens: upper limit of the reply's length.
-        instruction: the line that follows the options of a multiple-choice question.
+        instruction: the line that follows the options of a multiple-choice question, or a whole template of
+            such a question that holds `{question}` and `{options}`. A data set may bring its published one.
+        sharing: of `+exp=benchmark`: questions that are shown the same frames share one preparation, one
+            vision encoding and one prefill of the video. Checked on the first video; off, each is asked by
+            itself.
+        together: so many questions of a video at most in one pass.
     """
 
     name: Literal["hf"] = "hf"
     max_new_tokens: PositiveInt = 16
     instruction: str = "Answer with the letter of the correct option only."
+    sharing: bool = True
+    together: PositiveInt = 16

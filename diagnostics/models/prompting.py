@@ -6,7 +6,9 @@ video, is the checkpoint's own chat template.
 
 from __future__ import annotations
 
+import copy
 import hashlib
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,7 +23,18 @@ from diagnostics.video.selection import Frames, Selection
 if TYPE_CHECKING:
     from diagnostics.models.loading import LoadedModel
 
-__all__ = ["Form", "Prompt", "control_tokens", "prepare_inputs", "question_text"]
+__all__ = [
+    "Form",
+    "Prompt",
+    "control_tokens",
+    "past_training",
+    "prepare_inputs",
+    "processed_once",
+    "question_text",
+    "template_of",
+]
+
+_PLACES = ("{question}", "{options}")
 
 Form = Literal["video", "images", "nothing"]
 """One video, a picture a frame, or text alone."""
@@ -54,11 +67,27 @@ def question_text(item: Item, instruction: str) -> tuple[str, str, str]:
     """The user's turn after the video: `(question, option lines, whole text)`.
 
     An option stands on one line: a line break in it could pass for the next option.
+
+    Args:
+        instruction: of items with options: the line that follows them, or a whole template that holds
+            `{question}` and `{options}`.
     """
     lines = [" ".join(text.splitlines()) for text in item.options]
     options = "\n".join(f"{letter}. {text}" for letter, text in zip(item.letters, lines, strict=True))
+    if options and all(place in instruction for place in _PLACES):
+        filled = {"{question}": item.question, "{options}": options}
+        # In one pass: a question that holds the word {options} stays as it is.
+        text = re.sub("|".join(map(re.escape, _PLACES)), lambda found: filled[found[0]], instruction)
+        return item.question, options, text
     parts = [item.question, options, instruction if options else ""]
     return item.question, options, "\n".join(part for part in parts if part)
+
+
+def template_of(instruction: str) -> dict[str, str]:
+    """What every prompt of a run is made by, for its manifest: the template's text and the text's sha256."""
+    whole = all(place in instruction for place in _PLACES)
+    text = instruction if whole else "\n".join([*_PLACES, instruction])
+    return {"text": text, "sha256": hashlib.sha256(text.encode()).hexdigest()}
 
 
 def prepare_inputs(
@@ -119,6 +148,43 @@ def prepare_inputs(
         options=options,
         n_tokens=n_tokens,
         notices=_notices(loaded, inputs, frames) if form == "video" else (),
+    )
+
+
+def processed_once(loaded: LoadedModel) -> LoadedModel:
+    """The same model with a processor that works on pictures once, for prompts that all show the same frames.
+
+    The text goes its whole way each time, so that the prompts' tokens are the processor's own. Which pictures
+    are given is not looked at after the first call: use it for one group of questions and let go of it.
+    """
+    processor = copy.copy(loaded.processor)
+    processor.video_processor = _Once(processor.video_processor)
+    processor.image_processor = _Once(processor.image_processor)
+    return replace(loaded, processor=processor)
+
+
+class _Once:
+    """A video or image processor that gives its first result again."""
+
+    def __init__(self, plain: Any) -> None:
+        self._plain, self._result = plain, None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._plain, name)
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        if self._result is None:
+            self._result = self._plain(*arguments, **options)
+        return copy.copy(self._result)
+
+
+def past_training(loaded: LoadedModel, largest: int) -> tuple[str, ...]:
+    """What to say where a prompt's largest position lies past those the model was trained on."""
+    if largest < loaded.trained_positions:
+        return ()
+    return (
+        f"positions_past_training: the largest position is {largest}, "
+        f"{loaded.config.name} was trained up to {loaded.trained_positions}",
     )
 
 

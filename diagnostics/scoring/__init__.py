@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from diagnostics.scoring.accuracy import Accuracy, Score, accuracy, score_logprobs, score_reply
-from diagnostics.scoring.letters import Extraction, extract_letter
+from diagnostics.scoring.letters import EXTRACTOR_VERSION, Extraction, extract_letter
 
 __all__ = [
+    "EXTRACTOR_VERSION",
     "Accuracy",
     "Extraction",
     "Score",

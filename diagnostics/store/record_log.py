@@ -1,9 +1,9 @@
 """The append-only files of records, `samples.<shard>.jsonl`: the index of a run.
 
-One writer a file, one `write` a line, flushed to the disk before the next item starts (about 1 ms
-where an item takes seconds). So a kill leaves at most one torn line, at the end: the next writer
-cuts it off, readers pass over it. A line that ends properly and still cannot be read means that the
-file was edited or damaged, and is an error.
+One writer a file, one `write` a line (or for lines that belong together), flushed to the disk before the next
+item starts (about 1 ms where an item takes seconds). So a kill leaves at most one torn line, at the end: the
+next writer cuts it off, readers pass over it. A line that ends properly and still cannot be read means that
+the file was edited or damaged, and is an error.
 """
 
 from __future__ import annotations
@@ -52,24 +52,24 @@ class RecordWriter:
         if self.dropped_bytes:
             self._cut_back()
 
-    def append(self, record: Record) -> None:
-        """Write one line and wait for the disk.
+    def append(self, *records: Record) -> None:
+        """Write a line for each, all in one go, and wait for the disk.
 
         Raises:
-            OSError: the disk is full or gone. What was written of the line is cut off again, so that
+            OSError: the disk is full or gone. What was written of the lines is cut off again, so that
                 the file stays readable and a later call can succeed.
         """
-        line = (to_json(record) + "\n").encode("ascii")
+        lines = "".join(to_json(record) + "\n" for record in records).encode("ascii")
         with self._lock:
             try:
-                rest = line
+                rest = lines
                 while rest:  # a short write means a full disk; asking for the rest gives the reason
                     rest = rest[os.write(self._descriptor, rest) :]
                 os.fsync(self._descriptor)
             except OSError:
                 self._cut_back()
                 raise
-            self._size += len(line)
+            self._size += len(lines)
 
     def _cut_back(self) -> None:
         os.ftruncate(self._descriptor, self._size)

@@ -27,7 +27,7 @@ VOLATILE = frozenset({"attempt", "seconds", "shard"})
 an undisturbed run, and `comparable` leaves them out."""
 
 
-_LATER = frozenset({"earlier_replies"})
+_LATER = frozenset({"earlier_replies", "extractor"})
 """Fields that came after the first runs were written: where a line lacks one, its default is what held."""
 
 
@@ -162,6 +162,8 @@ class Record:
     """The option's letter found in the reply; null where there is none."""
     rule: Text | None = None
     """The rule that found `answer` in `raw`."""
+    extractor: Text | None = None
+    """Version of the rules that `rule` is one of; null where none was read, or in older runs."""
     target: Text | None = None
     """The right answer: a letter, or the reference text of an open-ended item."""
     correct: Truth | None = None

@@ -234,26 +234,48 @@ class RunFolder:
             ValueError: it names a tensor file that is not there or has other axes, or the run is closed.
             OSError: the disk is full...
         """
+        (written,) = self.append_all([record])
+        return written
+
+    def append_all(self, records: Sequence[Record]) -> list[Record]:
+        """Append records that were measured together, in one write: a kill keeps all of them or none.
+
+        What is measured again after a kill is then the same group, with the same rounding.
+
+        Returns, raises:
+            As `append`.
+        """
         with self._guard:
-            if record.pair in self.finished:
-                raise DuplicateRecordError(
-                    f"The pair {record.pair} is finished already.",
-                    remedy="Skip the pairs in `finished`; two items with one id are refused by the loader.",
-                    item_id=record.item_id,
-                )
-            if record.error is None and (fault := _fault(self.path, record)) is not None:
-                raise ValueError(f"the tensor file of {record.pair} is not as the record says: {fault}")
+            for record in records:
+                self._refuse(record)
+            if len({record.pair for record in records}) < len(records):
+                raise ValueError("the same pair is recorded twice at once")
             if self._writer is None:
                 raise ValueError("the run folder is closed")
-            record = replace(
-                record,
-                config_hash=self._manifest.config_hash,
-                shard=self.shard,
-                attempt=self.attempt,
+            written = [
+                replace(
+                    record,
+                    config_hash=self._manifest.config_hash,
+                    shard=self.shard,
+                    attempt=self.attempt,
+                )
+                for record in records
+            ]
+            self._writer.append(*written)
+            for record in written:
+                self._count(record)
+        return written
+
+    def _refuse(self, record: Record) -> None:
+        """A pair that is finished, or whose tensors are not there."""
+        if record.pair in self.finished:
+            raise DuplicateRecordError(
+                f"The pair {record.pair} is finished already.",
+                remedy="Skip the pairs in `finished`; two items with one id are refused by the loader.",
+                item_id=record.item_id,
             )
-            self._writer.append(record)
-            self._count(record)
-        return record
+        if record.error is None and (fault := _fault(self.path, record)) is not None:
+            raise ValueError(f"the tensor file of {record.pair} is not as the record says: {fault}")
 
     def _count(self, record: Record) -> None:
         counts = self._attempt.counts

@@ -92,13 +92,19 @@ class Candidates:
         return signal
 
 
-def candidate_frames(index: VideoIndex, fps: float | None, most: int | None = None) -> Int[np.ndarray, " n"]:
+def candidate_frames(
+    index: VideoIndex,
+    fps: float | None,
+    most: int | None = None,
+    clip: tuple[float, float] | None = None,
+) -> Int[np.ndarray, " n"]:
     """Frames on screen at 0, 1/fps, 2/fps... seconds up to the last frame, each once.
 
     Real times decide, so that a frame held for long in a video of variable rate is a candidate once.
 
     Args:
         fps: candidates a second (AKS, WFS-SB, MedHorizon: 1); None for every frame.
+        clip: only frames shown at `clip[0] <= seconds < clip[1]`; None for the whole video.
         most: where there are more, this many, floor(linspace(0, n - 1, most)) of them (ViLAMP: 600).
     """
     if fps is None:
@@ -109,6 +115,9 @@ def candidate_frames(index: VideoIndex, fps: float | None, most: int | None = No
         tolerance = float(index.time_base) / 2 + _ROUNDING
         times = np.arange(np.floor((index.seconds[-1] + tolerance) * fps) + 1) / fps
         frames = np.unique(np.searchsorted(index.seconds, times + tolerance, side="right") - 1)
+    if clip is not None:
+        seconds = index.seconds[frames]
+        frames = frames[(seconds >= clip[0]) & (seconds < clip[1])]
     if most is not None and len(frames) > most:
         frames = frames[np.linspace(0, len(frames) - 1, most).astype(np.int64)]
     return frames.astype(np.int64)

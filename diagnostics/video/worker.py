@@ -26,6 +26,7 @@ import numpy as np
 
 from diagnostics.errors import DiagnosticsError, ReaderCrashError
 from diagnostics.video.index import VideoIndex, check_indices, open_index, size_within
+from diagnostics.video.pictures import is_pictures, open_pictures, read_pictures
 from diagnostics.video.readers import load_reader
 
 __all__ = ["main", "memory_file"]
@@ -47,7 +48,7 @@ def main(arguments: list[str]) -> None:
             return
         try:
             if what == "index":
-                index = open_index(argument)
+                index = open_pictures(argument) if is_pictures(argument) else open_index(argument)
                 connection.send((index, None))
             else:
                 given, *rest = argument
@@ -90,7 +91,10 @@ def _read(
     try:
         # Not closed by hand: a reader's error still holds the array, and a map in use cannot be closed.
         pixels = np.frombuffer(mmap.mmap(descriptor, size), np.uint8).reshape(shape)
-        load_reader(reader).read(index, wanted, pixels, threads)
+        if is_pictures(index.path):
+            read_pictures(index, wanted, pixels)
+        else:
+            load_reader(reader).read(index, wanted, pixels, threads)
         connection.send((shape, None))
         send_handle(connection, descriptor, os.getppid())
     finally:

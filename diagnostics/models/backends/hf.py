@@ -1,19 +1,40 @@
 """Answers through transformers, in this process: greedy decoding after one prefill.
 
-The prefill of the answer is the forward that hooks observe: nothing is run twice.
+`answer` asks one question; its prefill is the forward that hooks observe: nothing is run twice. `HfEngine`
+asks the questions of a video together (`shared_prefix`) and checks on the first video that this changes
+nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from diagnostics.data.items import Item
+from diagnostics.errors import DiagnosticsError, OutOfMemoryError, SharingError
+from diagnostics.models.backends.requests import Answer, Request
+from diagnostics.models.backends.shared_prefix import (
+    Decoded,
+    answer_together,
+    check_positions,
+    common_prefix,
+    prompt_positions,
+)
+from diagnostics.models.config import BackendConfig
 from diagnostics.models.loading import LoadedModel
+from diagnostics.models.memory import free_memory, out_of_memory
+from diagnostics.models.prompting import Prompt, past_training, prepare_inputs, processed_once
 
-__all__ = ["Reply", "answer"]
+__all__ = ["HfEngine", "Reply", "answer", "engine"]
+
+_TOLERANCE = 1e-4
+"""Largest difference of logits, as a share of the largest one, between questions asked together and alone; or
+four roundings of the model's number format, where those are coarser."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +60,6 @@ class Reply:
 @torch.inference_mode()
 def answer(loaded: LoadedModel, inputs: Any, item: Item, max_new_tokens: int) -> Reply:
     """Generate greedily from prepared inputs (one row, on the model's device)."""
-    tokenizer = loaded.processor.tokenizer
     out: Any = loaded.model.generate(
         **inputs,
         max_new_tokens=max_new_tokens,
@@ -47,14 +67,21 @@ def answer(loaded: LoadedModel, inputs: Any, item: Item, max_new_tokens: int) ->
         return_dict_in_generate=True,
         output_logits=True,
     )
-    generated = out.sequences[0, inputs["input_ids"].shape[1] :]
-    logits, logprobs = _options(tokenizer, item, out.logits[0][0])
+    generated = out.sequences[0, inputs["input_ids"].shape[1] :].tolist()
+    return _reply(loaded, item, out.logits[0][0], generated, max_new_tokens)
+
+
+def _reply(
+    loaded: LoadedModel, item: Item, first_logits: torch.Tensor, tokens: list[int], max_new_tokens: int
+) -> Reply:
+    tokenizer = loaded.processor.tokenizer
+    logits, logprobs = _options(tokenizer, item, first_logits)
     return Reply(
-        text=tokenizer.decode(generated, skip_special_tokens=True).strip(),
+        text=tokenizer.decode(tokens, skip_special_tokens=True).strip(),
         option_logits=logits,
         option_logprobs=logprobs,
-        n_tokens=len(generated),
-        cut=len(generated) == max_new_tokens and int(generated[-1]) not in _ends(loaded),
+        n_tokens=len(tokens),
+        cut=len(tokens) == max_new_tokens and tokens[-1] not in _ends(loaded),
     )
 
 
@@ -72,3 +99,199 @@ def _options(tokenizer: Any, item: Item, first: torch.Tensor) -> tuple[tuple[flo
     scores = first.float()
     logprobs = torch.log_softmax(scores, dim=-1)
     return tuple(scores[index].tolist()), tuple(logprobs[index].tolist())
+
+
+def engine(
+    load: Callable[[], LoadedModel], config: BackendConfig, note: Callable[[str, Any], None]
+) -> HfEngine:
+    """See `diagnostics.models.backends`."""
+    return HfEngine(load, config, note)
+
+
+class HfEngine:
+    """transformers in this thread: a group's questions in one pass, or each alone where sharing is off.
+
+    Out of memory, the questions of a group are tried again one by one; one that still does not fit is refused
+    with `OutOfMemoryError`. Nothing is made smaller.
+    """
+
+    in_flight = 1
+
+    def __init__(
+        self, load: Callable[[], LoadedModel], config: BackendConfig, note: Callable[[str, Any], None]
+    ) -> None:
+        self._load, self._note = load, note
+        self.together = config.together if config.sharing else 1
+        self._checked = False
+
+    def __enter__(self) -> HfEngine:
+        return self
+
+    def start(self) -> None:
+        """Load the model."""
+        self._load()
+
+    def __exit__(self, *error: object) -> None:
+        free_memory()
+
+    def submit(self, group: Sequence[Request]) -> Sequence[Future[Answer]]:
+        """See `requests.Engine`: the futures are done."""
+        found: list[Answer | DiagnosticsError] = []
+        try:
+            found = self._answer(group)
+        except (MemoryError, RuntimeError) as error:
+            if not out_of_memory(error):
+                raise
+            message = (str(error).strip().splitlines() or ["out of memory"])[0]
+        if not found:
+            free_memory()
+            found = self._alone(group) if len(group) > 1 else [_too_large(group[0], message)]
+        futures: list[Future[Answer]] = [Future() for _ in group]
+        for future, one in zip(futures, found, strict=True):
+            if isinstance(one, DiagnosticsError):
+                future.set_exception(one)
+            else:
+                future.set_result(one)
+        return futures
+
+    def _alone(self, group: Sequence[Request]) -> list[Answer | DiagnosticsError]:
+        """Each by itself, after memory ran out for all of them together."""
+        told = f"retried_alone: memory ran out with {len(group)} questions of the video together"
+        found: list[Answer | DiagnosticsError] = []
+        for request in group:
+            (future,) = self.submit([request])
+            error = future.exception()
+            if error is None:
+                answered = future.result()
+                found.append(replace(answered, notices=(*answered.notices, told)))
+            else:
+                assert isinstance(error, DiagnosticsError)
+                found.append(error)
+        return found
+
+    def _answer(self, group: Sequence[Request]) -> list[Answer | DiagnosticsError]:
+        loaded = self._load()
+        started = time.perf_counter()
+        once = processed_once(loaded) if len(group) > 1 else loaded
+        prompts = [_prepared(once, request) for request in group]
+        asked = [
+            (request, one) for request, one in zip(group, prompts, strict=True) if isinstance(one, Prompt)
+        ]
+        prepare = (time.perf_counter() - started) / len(group)
+        started = time.perf_counter()
+        replies = iter(self._generate(loaded, asked))
+        generate = (time.perf_counter() - started) / max(1, len(asked))
+        found: list[Answer | DiagnosticsError] = []
+        for prompt in prompts:
+            if isinstance(prompt, DiagnosticsError):
+                found.append(prompt)
+                continue
+            reply, largest = next(replies)
+            told = _answered(prompt, reply, past_training(loaded, largest))
+            seconds = {"prepare": prepare, "generate": generate}
+            found.append(replace(told, together=len(asked), seconds=seconds))
+        return found
+
+    def _generate(
+        self, loaded: LoadedModel, asked: Sequence[tuple[Request, Prompt]]
+    ) -> list[tuple[Reply, int]]:
+        """Each reply with the largest position of its prompt."""
+        if len(asked) < 2:
+            found = []
+            for request, prompt in asked:
+                largest = int(prompt_positions(loaded, prompt.inputs).max())
+                inputs = prompt.inputs.to(loaded.device)
+                found.append((answer(loaded, inputs, request.item, request.prompt.max_new_tokens), largest))
+            return found
+        most = max(request.prompt.max_new_tokens for request, _ in asked)
+        decoded = answer_together(loaded, [prompt.inputs for _, prompt in asked], most, _ends(loaded))
+        if not self._checked:
+            self._check(loaded, asked, decoded)
+        return [
+            (_reply(loaded, request.item, one.first_logits, one.tokens, most), one.largest_position)
+            for (request, _), one in zip(asked, decoded, strict=True)
+        ]
+
+    @torch.inference_mode()
+    def _check(
+        self, loaded: LoadedModel, asked: Sequence[tuple[Request, Prompt]], decoded: Sequence[Decoded]
+    ) -> None:
+        """That sharing changes nothing: the last question of the first group, by the plain road.
+
+        Raises:
+            SharingError: its tokens or pictures differ when prepared by itself, or its logits do; or
+                positions are not those of each prompt by itself.
+        """
+        check_positions(loaded, [prompt.inputs for _, prompt in asked])
+        request, prompt = asked[-1]
+        plain = prepare_inputs(loaded, request.item, request.frames, **_settings(request)).inputs
+        for name, value in plain.items():
+            if isinstance(value, torch.Tensor) and not torch.equal(value, prompt.inputs[name]):
+                raise SharingError(
+                    f"Prepared with others, the prompt has another {name} than prepared alone.",
+                    remedy="Set backend.sharing=false.",
+                    item_id=request.item.id,
+                )
+        logits = loaded.model(**plain.to(loaded.device), logits_to_keep=1, use_cache=False).logits[0, -1]
+        difference = float((logits.float() - decoded[-1].first_logits).abs().max())
+        allowed = max(_TOLERANCE, 4 * torch.finfo(logits.dtype).eps) * float(logits.abs().max())
+        told = {
+            "questions": len(asked),
+            "prefix_tokens": common_prefix(loaded, [one.inputs for _, one in asked]),
+            "prompt_tokens": prompt.n_tokens,
+            "max_logit_difference": difference,
+            "allowed": allowed,
+        }
+        if not difference <= allowed:
+            raise SharingError(
+                f"Asked together, a question's logits differ by {difference:.3g} from those asked alone; "
+                f"rounding explains {allowed:.3g}.",
+                remedy="Set backend.sharing=false.",
+                item_id=request.item.id,
+            )
+        self._note("sharing", told)
+        self._checked = True
+
+
+def _settings(request: Request) -> dict[str, Any]:
+    prompt = request.prompt
+    return {
+        "instruction": prompt.instruction,
+        "max_new_tokens": prompt.max_new_tokens,
+        "form": prompt.form,
+        "frame_pixels": prompt.frame_pixels,
+    }
+
+
+def _prepared(loaded: LoadedModel, request: Request) -> Prompt | DiagnosticsError:
+    try:
+        return prepare_inputs(loaded, request.item, request.frames, **_settings(request))
+    except DiagnosticsError as error:
+        return error
+
+
+def _too_large(request: Request, message: str) -> OutOfMemoryError:
+    return OutOfMemoryError(
+        f"Out of memory with {len(request.frames.selection)} frames: {message}",
+        remedy="Lower sampling.budget or model.max_pixels, or spread the model with model.device_map=auto.",
+        item_id=request.item.id,
+        path=request.item.video,
+    )
+
+
+def _answered(prompt: Prompt, reply: Reply, notices: tuple[str, ...]) -> Answer:
+    inputs: Mapping[str, Any] = prompt.inputs
+    grids = [inputs[name] for name in ("video_grid_thw", "image_grid_thw") if name in inputs]
+    types = inputs.get("mm_token_type_ids")
+    return Answer(
+        text=reply.text,
+        option_logprobs=reply.option_logprobs,
+        option_logits=reply.option_logits,
+        n_prompt_tokens=prompt.n_tokens,
+        n_visual_tokens=None if types is None else int((types > 0).sum()),
+        n_new_tokens=reply.n_tokens,
+        grid=tuple(tuple(row) for grid in grids for row in grid.tolist()),
+        prompt_sha256=prompt.sha256,
+        cut=reply.cut,
+        notices=(*prompt.notices, *notices),
+    )

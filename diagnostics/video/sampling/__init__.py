@@ -109,7 +109,8 @@ def select_frames(
     """The frames of `item`'s video that the model is shown, as `sampler` chooses them.
 
     Candidates are the frames at `config.candidate_fps` a second (every frame where it is None or absent),
-    thinned to `config.max_candidates` where the configuration has that.
+    thinned to `config.max_candidates` where the configuration has that, all inside the item's clip where it
+    has one.
 
     Args:
         signals: asked where the sampler needs scores, features or change, and only then.
@@ -122,7 +123,15 @@ def select_frames(
     """
     needs = needs_of(sampler, config)
     rate, most = getattr(config, "candidate_fps", None), getattr(config, "max_candidates", None)
-    frames = candidate_frames(index, rate, most)
+    frames = candidate_frames(index, rate, most, item.clip)
+    if item.clip is not None and not len(frames):
+        raise EmptySelectionError(
+            f"the clip from {item.clip[0]:g} to {item.clip[1]:g} s holds no candidate of a video of "
+            f"{index.duration:.3f} s.",
+            remedy="Check the clip's times, and that this is the video they were written for.",
+            item_id=item.id,
+            path=index.path,
+        )
     if not needs:
         candidates = Candidates(index, frames)
     elif signals is not None:

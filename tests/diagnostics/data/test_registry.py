@@ -9,7 +9,18 @@ from diagnostics.errors import ConfigError
 
 
 def test_the_bundled_loaders_are_found():
-    assert loader_names() == ["jsonl", "medhorizon", "minihorizon"]
+    assert loader_names() == [
+        "jsonl",
+        "longshotbench",
+        "longvideobench",
+        "medhorizon",
+        "minihorizon",
+        "mlvu",
+        "mvbench",
+        "qvhighlights",
+        "tvbench",
+        "videomme",
+    ]
 
 
 def test_unknown_names_and_keys_name_the_near_match(tmp_path):

@@ -91,7 +91,7 @@ def test_a_named_letter_is_found_whatever_the_options_say(place, form, order):
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.text(alphabet=st.characters(exclude_categories=["L", "So", "Sm", "No", "Nl"]), max_size=80))
+@given(st.text(alphabet=st.characters(exclude_categories=["L", "So", "Sm", "No", "Nl", "Nd"]), max_size=80))
 def test_no_letter_no_answer(reply):
     assert extract_letter(reply, OPTIONS).letter is None
 
