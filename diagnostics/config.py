@@ -153,12 +153,20 @@ def run_config(values: Mapping[str, Any]) -> RunConfig:
             subset=from_mapping(SubsetConfig, subset, "data"),
         ),
         sampling=SamplingConfig(rule=sampling.pop("rule"), parameters=sampling),
-        backend=from_mapping(BackendConfig, values["backend"], "backend"),
+        backend=_backend(values["backend"]),
         reading=from_mapping(ReadingConfig, values["reading"], "reading"),
         out=None if values["out"] is None else str(values["out"]),
         threads=from_mapping(_Threads, {"threads": values["threads"]}, "(root)").threads,
         resolved=_plain(values),
     )
+
+
+def _backend(values: Mapping[str, Any]) -> BackendConfig:
+    """What every engine is told, and the rest as its own parameters."""
+    every = {field.name for field in _fields(BackendConfig)} - {"parameters"}
+    own = {key: value for key, value in values.items() if key not in every}
+    shared = {key: value for key, value in values.items() if key in every}
+    return from_mapping(BackendConfig, {**shared, "parameters": own}, "backend")
 
 
 def _fields(config: type) -> tuple[dataclasses.Field, ...]:

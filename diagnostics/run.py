@@ -92,6 +92,8 @@ def execute(config: RunConfig, *, multirun: bool, console: Console) -> Outcome:
     experiment = load_experiment(config.experiment)
     parameters = from_mapping(experiment.Config, config.exp, "exp")
     config = config.using(getattr(experiment, "USES", config.resolved))
+    if "backend" in config.resolved:
+        _check_engine(config, any_engine=getattr(experiment, "ANY_ENGINE", False))
     sampler = load_sampler(config.sampling.rule)
     sampling = from_mapping(sampler.Config, config.sampling.parameters, "sampling")
     items, rejected = _load(config, console) if "data" in config.resolved else ([], [])
@@ -120,6 +122,19 @@ def execute(config: RunConfig, *, multirun: bool, console: Console) -> Outcome:
                 console.print(table)
         console.print(paths_list({"run folder": path, **outcome.paths}), soft_wrap=True)
     return outcome
+
+
+def _check_engine(config: RunConfig, *, any_engine: bool) -> None:
+    """Refuse an engine that is not there or cannot be looked into, and its misspelt parameters."""
+    from diagnostics.errors import ConfigError
+    from diagnostics.models.backends import engine_settings
+
+    if config.backend.name != "hf" and not any_engine:
+        raise ConfigError(
+            f"{config.experiment} looks inside the model; {config.backend.name} shows its answers only.",
+            remedy="Choose backend=hf; answers of another engine are for +exp=benchmark.",
+        )
+    engine_settings(config.backend)
 
 
 def _load(config: RunConfig, console: Console) -> tuple[list[Item], list[ItemError]]:

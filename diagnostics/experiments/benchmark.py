@@ -29,7 +29,10 @@ from diagnostics.store.records import Record
 from diagnostics.store.summary import Metric, Row
 from diagnostics.strict import STRICT
 
-__all__ = ["Config", "run", "task_table", "time_table"]
+__all__ = ["ANY_ENGINE", "Config", "run", "task_table", "time_table"]
+
+ANY_ENGINE = True
+"""It asks for answers only: the others look inside the model, which only `backend=hf` has in this process."""
 
 _MEASURES = ("accuracy", "none_rate", "choice_accuracy")
 _TIMES = ("decode", "prepare", "generate", "busy", "idle")
@@ -44,7 +47,9 @@ def run(context: Context, config: Config) -> Outcome:
     """Ask every item once, then write summary, tables and figure."""
     del config
     pairs = [Pair(item) for item in context.items]
-    engine = open_engine(lambda: context.model, context.config.backend, context.folder.note)
+    engine = open_engine(
+        lambda: context.model, context.config.model, context.config.backend, context.folder.note
+    )
     answer_pairs(context, pairs, engine, "Answering")
     asked = asked_of(context, pairs)
     tasks = task_table(asked.answers, asked.items, task_order(context.config.data.loader))

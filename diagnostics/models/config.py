@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Any, Literal
 
 from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
@@ -56,18 +58,14 @@ class BackendConfig:
     """How answers are generated: greedily, with this engine.
 
     Attributes:
-        name: the engine; `hf` is transformers.
+        name: the engine, a module of `diagnostics.models.backends`; `hf` is transformers.
         max_new_tokens: upper limit of the reply's length.
         instruction: the line that follows the options of a multiple-choice question, or a whole template of
             such a question that holds `{question}` and `{options}`. A data set may bring its published one.
-        sharing: of `+exp=benchmark`: questions that are shown the same frames share one preparation, one
-            vision encoding and one prefill of the video. Checked on the first video; off, each is asked by
-            itself.
-        together: so many questions of a video at most in one pass.
+        parameters: what else the engine is told, a plain mapping until it converts it (`engine_settings`).
     """
 
-    name: Literal["hf"] = "hf"
+    name: str = "hf"
     max_new_tokens: PositiveInt = 16
     instruction: str = "Answer with the letter of the correct option only."
-    sharing: bool = True
-    together: PositiveInt = 16
+    parameters: Mapping[str, Any] = field(default_factory=dict)

@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from pydantic import PositiveInt
+from pydantic.dataclasses import dataclass as configured
 
 from diagnostics.data.items import Item
 from diagnostics.errors import DiagnosticsError, OutOfMemoryError, SharingError
@@ -25,12 +27,13 @@ from diagnostics.models.backends.shared_prefix import (
     common_prefix,
     prompt_positions,
 )
-from diagnostics.models.config import BackendConfig
+from diagnostics.models.config import ModelConfig
 from diagnostics.models.loading import LoadedModel
 from diagnostics.models.memory import free_memory, out_of_memory
 from diagnostics.models.prompting import Prompt, past_training, prepare_inputs, processed_once
+from diagnostics.strict import STRICT
 
-__all__ = ["HfEngine", "Reply", "answer", "engine"]
+__all__ = ["Config", "HfEngine", "Reply", "answer", "engine"]
 
 _TOLERANCE = 1e-4
 """Largest difference of logits, as a share of the largest one, between questions asked together and alone; or
@@ -101,11 +104,26 @@ def _options(tokenizer: Any, item: Item, first: torch.Tensor) -> tuple[tuple[flo
     return tuple(scores[index].tolist()), tuple(logprobs[index].tolist())
 
 
+@configured(frozen=True, config=STRICT)
+class Config:
+    """Parameters of this engine.
+
+    Attributes:
+        sharing: questions that are shown the same frames share one preparation, one vision encoding and one
+            prefill of the video. Checked on the first video; off, each is asked by itself.
+        together: so many questions of a video at most in one pass.
+    """
+
+    sharing: bool = True
+    together: PositiveInt = 16
+
+
 def engine(
-    load: Callable[[], LoadedModel], config: BackendConfig, note: Callable[[str, Any], None]
+    load: Callable[[], LoadedModel], model: ModelConfig, settings: Config, note: Callable[[str, Any], None]
 ) -> HfEngine:
     """See `diagnostics.models.backends`."""
-    return HfEngine(load, config, note)
+    del model  # `load` knows it
+    return HfEngine(load, settings, note)
 
 
 class HfEngine:
@@ -118,7 +136,7 @@ class HfEngine:
     in_flight = 1
 
     def __init__(
-        self, load: Callable[[], LoadedModel], config: BackendConfig, note: Callable[[str, Any], None]
+        self, load: Callable[[], LoadedModel], config: Config, note: Callable[[str, Any], None]
     ) -> None:
         self._load, self._note = load, note
         self.together = config.together if config.sharing else 1

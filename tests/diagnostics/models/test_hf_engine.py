@@ -47,7 +47,7 @@ def requests(frames: Frames, items: Sequence[Item] = QUESTIONS, **changes: Any) 
 
 def an_engine(loaded: LoadedModel, **config: Any) -> tuple[hf.HfEngine, dict[str, Any]]:
     notes: dict[str, Any] = {}
-    engine = open_engine(lambda: loaded, BackendConfig(**config), notes.__setitem__)
+    engine = open_engine(lambda: loaded, loaded.config, BackendConfig(parameters=config), notes.__setitem__)
     assert isinstance(engine, hf.HfEngine)
     return engine, notes
 
