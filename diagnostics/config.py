@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 from pydantic.dataclasses import dataclass
 
 from diagnostics.data.subset import SubsetConfig
@@ -20,12 +20,21 @@ from diagnostics.models.config import BackendConfig, ModelConfig
 from diagnostics.store.canonical import config_hash
 from diagnostics.strict import STRICT, from_mapping, near_match
 
-__all__ = ["NOT_RESULTS", "DataConfig", "ReadingConfig", "RunConfig", "SamplingConfig", "run_config"]
+__all__ = [
+    "NOT_RESULTS",
+    "DataConfig",
+    "ReadingConfig",
+    "RunConfig",
+    "SamplingConfig",
+    "ShardConfig",
+    "run_config",
+]
 
 NOT_RESULTS = frozenset(
     {
         "out",
         "threads",
+        "shard",
         "reading.timeout_seconds",
         "reading.workers",
         "model.device",
@@ -53,6 +62,20 @@ class ReadingConfig:
     timeout_seconds: Annotated[float, Field(gt=0)] = 300.0
     workers: PositiveInt = 1
     max_side: Annotated[int, Field(ge=16)] | None = None
+
+
+@dataclass(frozen=True, config=STRICT)
+class ShardConfig:
+    """Which part of a run this process measures: the videos whose id hashes to `index` of `count`."""
+
+    index: NonNegativeInt = 0
+    count: PositiveInt = 1
+
+    @model_validator(mode="after")
+    def _one_of_them(self) -> ShardConfig:
+        if self.index >= self.count:
+            raise ValueError(f"shards are counted from 0: the last of {self.count} is {self.count - 1}")
+        return self
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -95,6 +118,7 @@ class RunConfig:
     sampling: SamplingConfig
     backend: BackendConfig
     reading: ReadingConfig
+    shard: ShardConfig
     out: str | None
     threads: int | None
     resolved: dict[str, Any]
@@ -119,7 +143,7 @@ class RunConfig:
         return Path(self.out) / run if multirun else Path(self.out)
 
 
-_KEYS = ("exp", "model", "data", "sampling", "backend", "reading", "out", "threads")
+_KEYS = ("exp", "model", "data", "sampling", "backend", "reading", "shard", "out", "threads")
 _FOR_DATA = "for_data"
 """Values that an experiment's YAML file has for one kind of data: its other keys look them up."""
 
@@ -155,6 +179,7 @@ def run_config(values: Mapping[str, Any]) -> RunConfig:
         sampling=SamplingConfig(rule=sampling.pop("rule"), parameters=sampling),
         backend=_backend(values["backend"]),
         reading=from_mapping(ReadingConfig, values["reading"], "reading"),
+        shard=from_mapping(ShardConfig, values.get("shard", {}), "shard"),  # older manifests have none
         out=None if values["out"] is None else str(values["out"]),
         threads=from_mapping(_Threads, {"threads": values["threads"]}, "(root)").threads,
         resolved=_plain(values),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from diagnostics.data.items import Item
     from diagnostics.data.subset import SubsetConfig
     from diagnostics.errors import ItemError
+    from diagnostics.experiments.context import Context, ShardMeasured
     from diagnostics.experiments.outcome import Outcome
 
 __all__ = ["execute", "task"]
@@ -51,7 +52,8 @@ def task(composed: DictConfig) -> None:
         from diagnostics.config import run_config
 
         values: Any = OmegaConf.to_container(composed, resolve=True)
-        outcome = execute(run_config(values), multirun=multirun, console=console)
+        config = run_config(values)
+        outcome = execute(config, multirun=multirun, console=console)
     except (DiagnosticsError, OmegaConfBaseException) as error:
         if multirun:
             raise error from None
@@ -61,7 +63,8 @@ def task(composed: DictConfig) -> None:
         Console(stderr=True).print("interrupted: the same command goes on where this one stopped.")
         sys.exit(_INTERRUPTED)
     failure, remedy = outcome.failure, "See the run's tables."
-    if failure is None and outcome.summary.all_failed:
+    empty_shard = config.shard.count > 1 and not outcome.summary.n_pairs
+    if failure is None and outcome.summary.all_failed and not empty_shard:
         failure = (
             f"None of the {outcome.summary.n_pairs} items could be measured; summary.json has the errors."
         )
@@ -73,8 +76,11 @@ def task(composed: DictConfig) -> None:
         sys.exit(_FAILED)
 
 
-def execute(config: RunConfig, *, multirun: bool, console: Console) -> Outcome:
+def execute(config: RunConfig, *, multirun: bool, console: Console, complete: bool = False) -> Outcome:
     """Load the items, open the run folder, run the experiment, and show what came out.
+
+    Args:
+        complete: nothing may be left to measure (`+exp=merge`).
 
     Raises:
         RunError: the configuration is wrong, or the folder holds another run or is being written.
@@ -82,7 +88,7 @@ def execute(config: RunConfig, *, multirun: bool, console: Console) -> Outcome:
     """
     from diagnostics.config import NOT_RESULTS
     from diagnostics.experiments import load_experiment
-    from diagnostics.experiments.context import Context
+    from diagnostics.experiments.context import Context, ShardMeasured
     from diagnostics.models.prompting import template_of
     from diagnostics.report.closing import closing_table, errors_table, paths_list, warnings_table
     from diagnostics.store.run_folder import RunFolder
@@ -91,7 +97,10 @@ def execute(config: RunConfig, *, multirun: bool, console: Console) -> Outcome:
 
     experiment = load_experiment(config.experiment)
     parameters = from_mapping(experiment.Config, config.exp, "exp")
+    if hasattr(experiment, "whole_run"):
+        return execute(experiment.whole_run(parameters), multirun=False, console=console, complete=True)
     config = config.using(getattr(experiment, "USES", config.resolved))
+    _check_shards(config, whole=getattr(experiment, "WHOLE", False))
     if "backend" in config.resolved:
         _check_engine(config, any_engine=getattr(experiment, "ANY_ENGINE", False))
     sampler = load_sampler(config.sampling.rule)
@@ -99,7 +108,13 @@ def execute(config: RunConfig, *, multirun: bool, console: Console) -> Outcome:
     items, rejected = _load(config, console) if "data" in config.resolved else ([], [])
     path = config.folder(multirun=multirun)
     with RunFolder.open(
-        path, config.resolved, config.hash, experiment=config.experiment, ignore=NOT_RESULTS
+        path,
+        config.resolved,
+        config.hash,
+        shard=config.shard.index,
+        n_shards=config.shard.count,
+        experiment=config.experiment,
+        ignore=NOT_RESULTS,
     ) as folder:
         console.print(_header(config, items, len(rejected), str(path)))
         if "backend" in config.resolved:
@@ -112,8 +127,12 @@ def execute(config: RunConfig, *, multirun: bool, console: Console) -> Outcome:
             sampling=sampling,
             folder=folder,
             console=console,
+            complete=complete,
         )
-        outcome = experiment.run(context, parameters)
+        try:
+            outcome = experiment.run(context, parameters)
+        except ShardMeasured as measured:
+            outcome = _part(context, measured)
         summary = outcome.summary
         if outcome.headline:
             console.print(closing_table(summary, outcome.headline))
@@ -122,6 +141,33 @@ def execute(config: RunConfig, *, multirun: bool, console: Console) -> Outcome:
                 console.print(table)
         console.print(paths_list({"run folder": path, **outcome.paths}), soft_wrap=True)
     return outcome
+
+
+def _check_shards(config: RunConfig, *, whole: bool) -> None:
+    """Refuse to cut a run whose experiment does all its work in one process."""
+    from diagnostics.errors import ConfigError
+
+    if config.shard.count > 1 and (whole or "shard" not in config.resolved):
+        raise ConfigError(
+            f"{config.experiment} is not cut into shards.", remedy="Leave shard.index and shard.count out."
+        )
+
+
+def _part(context: Context, measured: ShardMeasured) -> Outcome:
+    """What a shard comes to: its counts, warnings and errors; tables and figures are of whole runs."""
+    from diagnostics.experiments.outcome import Outcome
+    from diagnostics.store.summary import Summary
+
+    shard, path = context.config.shard, context.folder.path
+    records = [record for record in context.folder.records() if record.pair in measured.pairs]
+    summary = Summary.of(context.config.experiment, records, {})
+    context.console.print(
+        f"Shard {shard.index} of {shard.count} is measured: {len(records)} pairs, {summary.n_failed} failed. "
+        f"When all are: python -m diagnostics +exp=merge run={path}",
+        markup=False,
+        soft_wrap=True,
+    )
+    return Outcome(summary, {}, ())
 
 
 def _check_engine(config: RunConfig, *, any_engine: bool) -> None:

@@ -2,7 +2,9 @@
 
 A module is named as on the command line (`+exp=attention_drift`) and has a strict `Config` and
 `run(context, config) -> Outcome`. One that reads only some groups of the configuration names them in `USES`
-(without `data` no items are loaded). A dotted name reaches a module outside this package.
+(without `data` no items are loaded); `ANY_ENGINE` says that it needs answers only, `WHOLE` that it is not cut
+into shards. In the place of `run` it may have `whole_run(config) -> RunConfig`, the run that it finishes. A
+dotted name reaches a module outside this package.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ def load_experiment(name: str) -> ModuleType:
 
 
 def _is_experiment(module: ModuleType) -> bool:
-    return hasattr(module, "Config") and callable(getattr(module, "run", None))
+    return hasattr(module, "Config") and any(
+        callable(getattr(module, name, None)) for name in ("run", "whole_run")
+    )
 
 
 def _unknown(name: str) -> ConfigError:

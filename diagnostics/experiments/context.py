@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,6 +23,7 @@ from rich.progress import (
 from diagnostics.config import RunConfig
 from diagnostics.data.items import Item
 from diagnostics.errors import ItemError
+from diagnostics.store.canonical import Pair
 from diagnostics.store.run_folder import RunFolder
 from diagnostics.threads import set_threads
 from diagnostics.video.sampling import Sampler
@@ -30,7 +31,18 @@ from diagnostics.video.sampling import Sampler
 if TYPE_CHECKING:
     from diagnostics.models.loading import LoadedModel
 
-__all__ = ["Context"]
+__all__ = ["Context", "ShardMeasured"]
+
+
+class ShardMeasured(Exception):
+    """Every pair of this process's shard has its record; the rest of a recipe is about whole runs.
+
+    Raised where the recipe would go on to its summary, caught by `diagnostics.run.execute`.
+    """
+
+    def __init__(self, pairs: Collection[Pair]) -> None:
+        super().__init__(f"{len(pairs)} pairs")
+        self.pairs = frozenset(pairs)
 
 
 @dataclass(frozen=True)
@@ -44,6 +56,7 @@ class Context:
         sampler: the module that selects frames, and `sampling` its converted parameters.
         folder: where everything is written.
         console: where the person watches.
+        complete: nothing may be left to measure: the parts of a run are put together.
     """
 
     config: RunConfig
@@ -53,6 +66,7 @@ class Context:
     sampling: Any
     folder: RunFolder
     console: Console
+    complete: bool = False
     _loading: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
 
     @property

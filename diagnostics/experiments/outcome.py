@@ -10,10 +10,9 @@ from pathlib import Path
 import pandas as pd
 
 from diagnostics.data.items import Item
-from diagnostics.errors import ItemError
 from diagnostics.experiments.context import Context
-from diagnostics.experiments.pairs import Pair
-from diagnostics.store.records import Failure, Record
+from diagnostics.experiments.pairs import Pair, rejection
+from diagnostics.store.records import Record
 from diagnostics.store.summary import Summary
 
 __all__ = ["NO_EVIDENCE", "Outcome", "leave_out", "record_rejected", "records_of_run", "with_local_evidence"]
@@ -71,7 +70,7 @@ def record_rejected(context: Context) -> None:
     """Items that could not be used as written get records too."""
     known = {record.pair for record in context.folder.records()}
     for error in context.rejected:
-        record = _rejection(error)
+        record = rejection(error)
         if record.pair not in known:
             context.folder.append(record)
             known.add(record.pair)
@@ -83,15 +82,5 @@ def records_of_run(context: Context, pairs: Sequence[Pair]) -> list[Record]:
     Left out is what this run is not about any more: items outside its subset, lines that were mended.
     """
     known = {record.pair: record for record in context.folder.records()}
-    keys = [pair.key for pair in pairs] + [_rejection(error).pair for error in context.rejected]
+    keys = [pair.key for pair in pairs] + [rejection(error).pair for error in context.rejected]
     return [known[key] for key in dict.fromkeys(keys) if key in known]
-
-
-def _rejection(error: ItemError) -> Record:
-    """The record of a refused item, under a condition of its own: a duplicate has the id of a good item."""
-    return Record(
-        item_id=error.item_id or str(error.path),
-        video_id="",
-        condition={"rejected": type(error).__name__},
-        error=Failure.of(error),
-    )

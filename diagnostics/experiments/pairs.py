@@ -20,12 +20,14 @@ from rich.markup import escape
 from rich.traceback import Traceback
 
 from diagnostics.data.items import Item
-from diagnostics.errors import DiagnosticsError, OutOfMemoryError, RunError
-from diagnostics.experiments.context import Context
+from diagnostics.errors import DiagnosticsError, IncompleteRunError, ItemError, OutOfMemoryError, RunError
+from diagnostics.experiments.context import Context, ShardMeasured
 from diagnostics.experiments.read_ahead import Fetch, ReadAhead
 from diagnostics.experiments.showing import Show, Source, as_sampled
 from diagnostics.store.canonical import condition_id, plain
+from diagnostics.store.record_log import all_records
 from diagnostics.store.records import Failure, Record
+from diagnostics.store.sharding import merge_check, shard_of
 from diagnostics.store.tensor_parts import PairTensors
 from diagnostics.video.reading import FrameReader
 
@@ -38,6 +40,7 @@ __all__ = [
     "item_sha256",
     "measure_pairs",
     "pending_chunks",
+    "rejection",
     "reopen_changed",
     "short_name",
     "shown_fields",
@@ -104,11 +107,23 @@ def pending_chunks(
     bar.
 
     Let go of the pictures of one chunk before asking for the next.
+
+    Raises:
+        ShardMeasured: at the end, where this process measures a part of the run.
+        IncompleteRunError: parts are put together, and do not make the whole.
     """
-    folder = context.folder
-    folder.expect(len(pairs) + len(context.rejected))
-    reopen_changed(context, pairs)
-    pending = [pair for pair in pairs if pair.key not in folder.finished]
+    folder, shard = context.folder, context.config.shard
+    if shard.count > 1:
+        pairs = [pair for pair in pairs if shard_of(pair.item.video_id, shard.count) == shard.index]
+        folder.expect(len(pairs))
+    else:
+        folder.expect(len(pairs) + len(context.rejected))
+    if context.complete:
+        _require_whole(context, pairs)
+        pending = []
+    else:
+        reopen_changed(context, pairs)
+        pending = [pair for pair in pairs if pair.key not in folder.finished]
     reading = context.config.reading
     with (
         # Left in reverse order: readers are closed first, so that nobody waits for a decode that hangs.
@@ -123,6 +138,31 @@ def pending_chunks(
         closing(ReadAhead(context, reader, pool, show).walk_chunks(pending)) as chunks,
     ):
         yield chunks, advance
+    if shard.count > 1:
+        raise ShardMeasured({pair.key for pair in pairs})
+
+
+def _require_whole(context: Context, pairs: Sequence[Pair]) -> None:
+    """That every pair has its record, of the item as it is now, once, and that there is no other record."""
+    expected = [pair.key for pair in pairs] + [rejection(error).pair for error in context.rejected]
+    recorded = all_records(context.folder.path)
+    of_rejected = [rejection(error) for error in context.rejected]  # recorded where they are put together
+    merge_check([*recorded, *of_rejected], expected).require_whole()
+    if changed := _changed(context, pairs):
+        raise IncompleteRunError(
+            f"{len(changed)} items are not what they were when measured, such as {changed[0].item.id!r}.",
+            remedy="Run the shards again: only those items are measured again.",
+        )
+
+
+def rejection(error: ItemError) -> Record:
+    """The record of a refused item, under a condition of its own: a duplicate has the id of a good item."""
+    return Record(
+        item_id=error.item_id or str(error.path),
+        video_id="",
+        condition={"rejected": type(error).__name__},
+        error=Failure.of(error),
+    )
 
 
 @contextmanager
@@ -137,16 +177,20 @@ def _pool(workers: int) -> Iterator[ThreadPoolExecutor]:
 
 def reopen_changed(context: Context, pairs: Sequence[Pair]) -> None:
     """Items whose question, evidence or video is another than when they were measured are measured again."""
-    measured = {record.pair: record for record in context.folder.records()}
-    changed = [
-        pair
-        for pair in pairs
-        if pair.key in context.folder.finished and measured[pair.key].item_sha256 != item_sha256(pair.item)
-    ]
+    changed = _changed(context, pairs)
     for pair in changed:
         context.folder.reopen(pair.key, "the item is another than it was")
     if changed:
         context.console.print(f"{len(changed)} items are not what they were when measured: measured again.")
+
+
+def _changed(context: Context, pairs: Sequence[Pair]) -> list[Pair]:
+    measured = {record.pair: record for record in context.folder.records()}
+    return [
+        pair
+        for pair in pairs
+        if pair.key in context.folder.finished and measured[pair.key].item_sha256 != item_sha256(pair.item)
+    ]
 
 
 def item_sha256(item: Item) -> str:
