@@ -7,6 +7,7 @@ other processes.
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 
 from diagnostics.catalogue import config_folder, listing, rewrite_overrides
 from diagnostics.errors import DiagnosticsError
@@ -23,19 +24,29 @@ def main() -> None:
         if arguments:
             print(
                 "\n--cfg job prints the composed configuration, -m runs every combination of comma-separated "
-                "values,\n--hydra-help lists what else Hydra can do."
+                "values,\nsbatch before the arguments prints a batch script for SLURM, "
+                "--hydra-help lists what else Hydra can do."
             )
         return
     prepare_environment()
-    import hydra
-
-    from diagnostics.run import task
-
     try:
+        if arguments[0] == "sbatch":
+            from diagnostics.cluster.sbatch import batch_script
+
+            print(batch_script(arguments[1:]), end="")
+            return
         sys.argv[1:] = rewrite_overrides(arguments)
     except DiagnosticsError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
+    import hydra
+
+    from diagnostics.run import task
+
+    if any(argument in ("-m", "--multirun") for argument in arguments) and find_spec("submitit") is not None:
+        from diagnostics.cluster.watch import watch_by_queue
+
+        watch_by_queue()
     hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(task)()
 
 

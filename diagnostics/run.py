@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from diagnostics.cluster.requeue import accept_requeued
 from diagnostics.errors import DiagnosticsError, RunError
 from diagnostics.threads import prepare_environment
 
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
     from diagnostics.experiments.context import Context, ShardMeasured
     from diagnostics.experiments.outcome import Outcome
 
-__all__ = ["execute", "task"]
+__all__ = ["Recipe", "checked", "execute", "task"]
 
 _FAILED = 1
 _CANNOT_RUN = 2
@@ -46,6 +49,7 @@ def task(composed: DictConfig) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    accept_requeued()
     multirun = HydraConfig.get().mode == RunMode.MULTIRUN
     console = Console()
     try:
@@ -76,6 +80,45 @@ def task(composed: DictConfig) -> None:
         sys.exit(_FAILED)
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """A run's configuration, converted and checked by the parts that it names.
+
+    Attributes:
+        config: what the experiment uses of it.
+        experiment: its module, and `parameters`, its `Config`.
+        sampler: the module that selects frames, and `sampling`, its `Config`.
+    """
+
+    config: RunConfig
+    experiment: ModuleType
+    parameters: Any
+    sampler: Any
+    sampling: Any
+
+
+def checked(config: RunConfig) -> Recipe:
+    """All that can be said about a configuration before anything is loaded.
+
+    Raises:
+        ConfigError: there is no such experiment, sampler or engine, a key of theirs is unknown or of a wrong
+            type, or they do not go together.
+    """
+    from diagnostics.experiments import load_experiment
+    from diagnostics.strict import from_mapping
+    from diagnostics.video.sampling import load_sampler
+
+    experiment = load_experiment(config.experiment)
+    config = config.using(getattr(experiment, "USES", config.resolved))
+    parameters = from_mapping(experiment.Config, config.exp, "exp")
+    _check_shards(config, whole=getattr(experiment, "WHOLE", False))
+    if "backend" in config.resolved:
+        _check_engine(config, any_engine=getattr(experiment, "ANY_ENGINE", False))
+    sampler = load_sampler(config.sampling.rule)
+    sampling = from_mapping(sampler.Config, config.sampling.parameters, "sampling")
+    return Recipe(config, experiment, parameters, sampler, sampling)
+
+
 def execute(config: RunConfig, *, multirun: bool, console: Console, complete: bool = False) -> Outcome:
     """Load the items, open the run folder, run the experiment, and show what came out.
 
@@ -87,24 +130,16 @@ def execute(config: RunConfig, *, multirun: bool, console: Console, complete: bo
         DataFileError: the data set cannot be read.
     """
     from diagnostics.config import NOT_RESULTS
-    from diagnostics.experiments import load_experiment
     from diagnostics.experiments.context import Context, ShardMeasured
     from diagnostics.models.prompting import template_of
     from diagnostics.report.closing import closing_table, errors_table, paths_list, warnings_table
     from diagnostics.store.run_folder import RunFolder
-    from diagnostics.strict import from_mapping
-    from diagnostics.video.sampling import load_sampler
 
-    experiment = load_experiment(config.experiment)
-    parameters = from_mapping(experiment.Config, config.exp, "exp")
+    recipe = checked(config)
+    experiment, config = recipe.experiment, recipe.config
     if hasattr(experiment, "whole_run"):
-        return execute(experiment.whole_run(parameters), multirun=False, console=console, complete=True)
-    config = config.using(getattr(experiment, "USES", config.resolved))
-    _check_shards(config, whole=getattr(experiment, "WHOLE", False))
-    if "backend" in config.resolved:
-        _check_engine(config, any_engine=getattr(experiment, "ANY_ENGINE", False))
-    sampler = load_sampler(config.sampling.rule)
-    sampling = from_mapping(sampler.Config, config.sampling.parameters, "sampling")
+        whole = experiment.whole_run(recipe.parameters)
+        return execute(whole, multirun=False, console=console, complete=True)
     items, rejected = _load(config, console) if "data" in config.resolved else ([], [])
     path = config.folder(multirun=multirun)
     with RunFolder.open(
@@ -123,14 +158,14 @@ def execute(config: RunConfig, *, multirun: bool, console: Console, complete: bo
             config=config,
             items=by_video(items),
             rejected=rejected,
-            sampler=sampler,
-            sampling=sampling,
+            sampler=recipe.sampler,
+            sampling=recipe.sampling,
             folder=folder,
             console=console,
             complete=complete,
         )
         try:
-            outcome = experiment.run(context, parameters)
+            outcome = experiment.run(context, recipe.parameters)
         except ShardMeasured as measured:
             outcome = _part(context, measured)
         summary = outcome.summary

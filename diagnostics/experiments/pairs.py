@@ -224,15 +224,21 @@ def failure_of(context: Context, pair: Pair, error: BaseException) -> Failure:
     """What is recorded of a pair that failed; raises again what is not about this item."""
     if isinstance(error, DiagnosticsError) and not isinstance(error, RunError):
         return Failure.of(error.about(pair.item.id))
-    # A run's error is about the disk, the folder, the model; the launcher ends a job through an exception of
-    # its own; a full disk is not the item's fault.
-    launcher = type(error).__module__.split(".")[0] == "submitit"
-    if launcher or isinstance(error, RunError | OSError) or not isinstance(error, Exception):
+    # A run's error is about the disk, the folder, the model; a full disk is not the item's fault.
+    if _from_launcher(error) or isinstance(error, RunError | OSError) or not isinstance(error, Exception):
         raise error
     trace = Traceback.from_exception(type(error), error, error.__traceback__)
     context.console.print(trace)
     summary = traceback.format_exception_only(error)[-1].strip()
     return Failure(type=type(error).__name__, message=summary)
+
+
+def _from_launcher(error: BaseException) -> bool:
+    """Whether the launcher ends the job: by an exception of its own, or one out of its signal handler, which
+    comes up wherever the main thread happens to be."""
+    modules = [type(error).__module__]
+    modules += [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return any(module.partition(".")[0] == "submitit" for module in modules)
 
 
 def _guard_memory(measure: Callable[[Pair, Source], Measured], pair: Pair, source: Source) -> Measured:

@@ -246,6 +246,18 @@ def test_what_a_launcher_raises_to_end_the_job_is_not_swallowed(context: Context
     assert context.folder.records() == []
 
 
+def test_what_comes_out_of_a_launchers_signal_handler_is_no_fault_of_the_item(context: Context) -> None:
+    handler: dict[str, Any] = {"__name__": "submitit.core.job_environment", "subprocess": subprocess}
+    exec("def caught(): raise subprocess.CalledProcessError(1, ['scontrol', 'requeue'])", handler)
+
+    def measure(pair: Pair, source: Source) -> Measured:
+        return handler["caught"]()
+
+    with pytest.raises(subprocess.CalledProcessError):
+        measure_pairs(context, [Pair(item) for item in context.items], measure, "Measuring")
+    assert context.folder.records() == []
+
+
 def test_frames_are_read_once_for_all_questions_about_them(context: Context) -> None:
     pictures = []
 

@@ -1,0 +1,1 @@
+"""Running on a SLURM cluster: what submitit and Hydra's launcher leave open."""
