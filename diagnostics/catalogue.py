@@ -14,7 +14,16 @@ from diagnostics.strict import near_match
 
 __all__ = ["GROUPS", "config_folder", "listing", "options", "rewrite_overrides"]
 
-_PATHS = ("out", "data.path", "data.root", "data.evidence", "data.cache", "model.path", "exp.run")
+_PATHS = (
+    "out",
+    "data.path",
+    "data.root",
+    "data.evidence",
+    "data.cache",
+    "model.path",
+    "exp.run",
+    "benchmark_run",
+)
 
 _SWEEPS = ("-m", "--multirun")
 

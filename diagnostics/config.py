@@ -35,6 +35,7 @@ NOT_RESULTS = frozenset(
         "out",
         "threads",
         "shard",
+        "benchmark_run",
         "reading.timeout_seconds",
         "reading.workers",
         "model.device",
@@ -121,6 +122,7 @@ class RunConfig:
     shard: ShardConfig
     out: str | None
     threads: int | None
+    benchmark_run: str | None
     resolved: dict[str, Any]
 
     def using(self, groups: Collection[str]) -> RunConfig:
@@ -143,7 +145,7 @@ class RunConfig:
         return Path(self.out) / run if multirun else Path(self.out)
 
 
-_KEYS = ("exp", "model", "data", "sampling", "backend", "reading", "shard", "out", "threads")
+_KEYS = ("exp", "model", "data", "sampling", "backend", "reading", "shard", "out", "threads", "benchmark_run")
 _FOR_DATA = "for_data"
 """Values that an experiment's YAML file has for one kind of data: its other keys look them up."""
 
@@ -182,6 +184,7 @@ def run_config(values: Mapping[str, Any]) -> RunConfig:
         shard=from_mapping(ShardConfig, values.get("shard", {}), "shard"),  # older manifests have none
         out=None if values["out"] is None else str(values["out"]),
         threads=from_mapping(_Threads, {"threads": values["threads"]}, "(root)").threads,
+        benchmark_run=None if values.get("benchmark_run") is None else str(values["benchmark_run"]),
         resolved=_plain(values),
     )
 

@@ -131,6 +131,7 @@ def execute(config: RunConfig, *, multirun: bool, console: Console, complete: bo
     """
     from diagnostics.config import NOT_RESULTS
     from diagnostics.experiments.context import Context, ShardMeasured
+    from diagnostics.experiments.joining import benchmark_run, join
     from diagnostics.models.prompting import template_of
     from diagnostics.report.closing import closing_table, errors_table, paths_list, warnings_table
     from diagnostics.store.run_folder import RunFolder
@@ -140,6 +141,7 @@ def execute(config: RunConfig, *, multirun: bool, console: Console, complete: bo
     if hasattr(experiment, "whole_run"):
         whole = experiment.whole_run(recipe.parameters)
         return execute(whole, multirun=False, console=console, complete=True)
+    benchmark = None if config.benchmark_run is None else benchmark_run(config.benchmark_run)
     items, rejected = _load(config, console) if "data" in config.resolved else ([], [])
     path = config.folder(multirun=multirun)
     with RunFolder.open(
@@ -168,6 +170,9 @@ def execute(config: RunConfig, *, multirun: bool, console: Console, complete: bo
             outcome = experiment.run(context, recipe.parameters)
         except ShardMeasured as measured:
             outcome = _part(context, measured)
+        else:
+            if benchmark is not None:
+                context.console.print(join(context, folder.records(), benchmark), markup=False)
         summary = outcome.summary
         if outcome.headline:
             console.print(closing_table(summary, outcome.headline))

@@ -38,7 +38,7 @@ LAUNCHER = (
     "hydra/launcher=slurm", "hydra.launcher.partition=main", "hydra.launcher.gpus_per_node=null",
     "hydra.launcher.cpus_per_task=1", "hydra.launcher.mem_gb=null",
 )  # fmt: skip
-PATIENCE_SECONDS = 600.0
+PATIENCE_SECONDS = 900.0
 
 
 @pytest.fixture(scope="module")
@@ -142,17 +142,19 @@ def test_a_job_that_is_preempted_comes_back_and_finishes(slurm: dict[str, str], 
 
 def test_a_job_at_its_time_limit_goes_back_into_the_queue(slurm: dict[str, str], tmp_path: Path) -> None:
     runs = tmp_path / "runs"
-    limits = ["hydra.launcher.timeout_min=2", "hydra.launcher.signal_delay_s=60"]
-    limits += ["hydra.launcher.max_num_timeout=2"]
-    arguments = [*BENCHMARK, "+backend.pause=6", "shard.count=1", f"out={runs}"]
+    # SLURM counts in minutes: the signal comes one to two minutes after the start.
+    limits = ["hydra.launcher.timeout_min=3", "hydra.launcher.signal_delay_s=60"]
+    limits += ["hydra.launcher.max_num_timeout=5"]
+    arguments = [*BENCHMARK, "+backend.pause=8", "shard.count=1", f"out={runs}"]
     with started(slurm, tmp_path, *arguments, *LAUNCHER, *limits, "-m") as (process, said):
         assert process.wait(PATIENCE_SECONDS) == 0, said()
     folder = folder_below(runs)
     assert folder is not None
     assert_each_item_once(folder)
     attempts = attempts_of(read_manifests(folder))
-    assert len(attempts) == 2, "two minutes are too few for all"
-    assert [attempt.machine.scheduler.get("SLURM_RESTART_COUNT", "0") for attempt in attempts] == ["0", "1"]
+    assert len(attempts) >= 2, "two minutes are too few for all"
+    restarts = [attempt.machine.scheduler.get("SLURM_RESTART_COUNT", "0") for attempt in attempts]
+    assert restarts == [str(number) for number in range(len(attempts))]
     assert not [record for record in all_records(folder) if record.error], (
         "no signal is taken for a failed item"
     )
