@@ -35,6 +35,7 @@ lint: $(VENV)/.installed
 
 bench: $(VENV)/.installed
 	$(BIN)/python tests/benchmarks/capture.py
+	$(BIN)/python tests/benchmarks/frame_cache.py
 	$(BIN)/python tests/benchmarks/reading.py
 	$(BIN)/python tests/benchmarks/sampling.py
 	$(BIN)/python tests/benchmarks/sharing.py

@@ -23,6 +23,7 @@ _PATHS = (
     "model.path",
     "exp.run",
     "benchmark_run",
+    "reading.cache",
 )
 
 _SWEEPS = ("-m", "--multirun")

@@ -38,6 +38,8 @@ NOT_RESULTS = frozenset(
         "benchmark_run",
         "reading.timeout_seconds",
         "reading.workers",
+        "reading.cache",
+        "reading.cache_gib",
         "model.device",
         "model.device_map",
         "data.cache",
@@ -57,12 +59,16 @@ class ReadingConfig:
         timeout_seconds: for one request; then the reading process is killed.
         workers: reading processes.
         max_side: shrink frames while reading so that the longer side is this; None keeps them.
+        cache: folder where decoded frames are kept between runs (`video.frame_cache`); None keeps none.
+        cache_gib: what they may take there together, in GiB.
     """
 
     reader: str = "pyav"
     timeout_seconds: Annotated[float, Field(gt=0)] = 300.0
     workers: PositiveInt = 1
     max_side: Annotated[int, Field(ge=16)] | None = None
+    cache: str | None = None
+    cache_gib: Annotated[float, Field(gt=0)] = 20.0
 
 
 @dataclass(frozen=True, config=STRICT)

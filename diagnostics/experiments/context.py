@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -26,6 +27,7 @@ from diagnostics.errors import ItemError
 from diagnostics.store.canonical import Pair
 from diagnostics.store.run_folder import RunFolder
 from diagnostics.threads import set_threads
+from diagnostics.video.frame_cache import FrameCache
 from diagnostics.video.sampling import Sampler
 
 if TYPE_CHECKING:
@@ -85,6 +87,23 @@ class Context:
             loaded = load_model(self.config.model)
         self.folder.note("model", loaded.provenance)
         return loaded
+
+    @cached_property
+    def frame_cache(self) -> FrameCache | None:
+        """Where the run's frames are kept for other runs; None where they are not."""
+        reading = self.config.reading
+        if reading.cache is None:
+            return None
+        return FrameCache(Path(reading.cache), reading.cache_gib, self._say)
+
+    def _say(self, told: str) -> None:
+        self.console.print(told, markup=False, highlight=False, soft_wrap=True)
+
+    def tell_frame_cache(self) -> None:
+        """Write what the frame cache did into the manifest and on the screen, where it was used."""
+        if self.frame_cache is not None and (line := self.frame_cache.line()) is not None:
+            self.folder.note("frame_cache", self.frame_cache.told())
+            self._say(line)
 
     @contextmanager
     def progress(self, task: str, total: int, done: int = 0) -> Iterator[Any]:

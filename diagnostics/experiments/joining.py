@@ -2,8 +2,8 @@
 
 A capturing run and a benchmark run may differ in engine, kernel, precision or batch. Where both asked an item
 with the same prompt (its text, its token ids, the same frames at the same times), their answers should be the
-same; where they are not, what was observed is not what was benchmarked. Items whose prompts differ (another budget, another condition)
-say nothing about that and are counted apart.
+same; where they are not, what was observed is not what was benchmarked. Items whose prompts differ (another
+budget, another condition) say nothing about that and are counted apart.
 """
 
 from __future__ import annotations

@@ -133,11 +133,13 @@ def pending_chunks(
             timeout_seconds=reading.timeout_seconds,
             workers=reading.workers,
             max_side=reading.max_side,
+            cache=context.frame_cache,
         ) as reader,
         context.progress(task, total=len(pairs), done=len(pairs) - len(pending)) as advance,
         closing(ReadAhead(context, reader, pool, show).walk_chunks(pending)) as chunks,
     ):
         yield chunks, advance
+    context.tell_frame_cache()
     if shard.count > 1:
         raise ShardMeasured({pair.key for pair in pairs})
 

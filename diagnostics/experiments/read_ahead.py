@@ -55,10 +55,13 @@ class OneWait:
         with self._noting(path):
             return self._plain.index(path)
 
-    def read(self, path: Path, indices: Int[np.ndarray, " n"]) -> UInt8[np.ndarray, "n h w 3"]:
-        """`FrameReader.read`."""
+    def read(
+        self, path: Path, indices: Int[np.ndarray, " n"], *, keep: bool = False
+    ) -> UInt8[np.ndarray, "n h w 3"]:
+        """`FrameReader.read`. What a sampler looks at, thousands of candidates whose signals are kept anyway
+        (`relevance.cache`), would push what is shown out of the frame cache: `keep` is for what is shown."""
         with self._noting(path):
-            return self._plain.read(path, indices)
+            return self._plain.read(path, indices, keep=keep)
 
     @contextmanager
     def _noting(self, path: Path) -> Iterator[None]:
@@ -265,14 +268,14 @@ class ReadAhead:
         self, path: Path, frames: set[int]
     ) -> tuple[Int[np.ndarray, " n"], UInt8[np.ndarray, "n height width 3"]]:
         numbers = np.array(sorted(frames), dtype=np.int64)
-        first = self._reader.read(path, numbers[:_MOST_FRAMES])
+        first = self._reader.read(path, numbers[:_MOST_FRAMES], keep=True)
         if len(numbers) <= _MOST_FRAMES:
             return numbers, first
         pixels = np.empty((len(numbers), *first.shape[1:]), dtype=np.uint8)
         pixels[:_MOST_FRAMES] = first
         for start in range(_MOST_FRAMES, len(numbers), _MOST_FRAMES):
             part = slice(start, start + _MOST_FRAMES)
-            pixels[part] = self._reader.read(path, numbers[part])
+            pixels[part] = self._reader.read(path, numbers[part], keep=True)
         return numbers, pixels
 
     def _fetch(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["publish", "sweep", "sync_folder", "write_text"]
+__all__ = ["is_temporary", "publish", "sweep", "sync_folder", "write_text"]
 
 _TEMPORARY = re.compile(r"\.tmp-s(\d+)-[0-9a-f]{16}\.partial")
 
@@ -47,6 +47,11 @@ def write_text(path: Path, text: str, *, shard: int = 0, durable: bool = True) -
     """Publish `text` as UTF-8 with Unix line ends."""
     with publish(path, shard=shard, durable=durable) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file of this name is one that is being written, or was when its process was killed."""
+    return _TEMPORARY.fullmatch(name) is not None
 
 
 def sweep(folder: Path, may_remove: Callable[[int], bool]) -> int:

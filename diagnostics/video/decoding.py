@@ -26,13 +26,19 @@ from jaxtyping import UInt8
 from diagnostics.errors import DamagedVideoError, NoVideoStreamError, TruncatedVideoError, VideoError
 from diagnostics.video.structure import is_known_container, missing_bytes
 
-__all__ = ["draw", "frames_in_order", "open_stream", "shown_rotation"]
+__all__ = ["draw", "frames_in_order", "open_stream", "shown_rotation", "versions"]
 
 _NOT_VIDEO = {"tty", "lrc", "srt", "ass", "webvtt"}
 """FFmpeg demuxers that accept plain text, one of which (`tty`) draws it as a picture."""
 
 # A title that is not UTF-8 must not keep a film from opening. From version 19 on PyAV does so by itself.
 _LENIENT: dict[str, Any] = {"metadata_errors": "replace"} if int(av.__version__.split(".")[0]) < 19 else {}
+
+
+def versions() -> dict[str, str]:
+    """Of PyAV and of the FFmpeg in it."""
+    libraries = {name: ".".join(map(str, numbers)) for name, numbers in av.library_versions.items()}
+    return {"av": av.__version__, **libraries}
 
 
 @contextmanager

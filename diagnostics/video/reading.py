@@ -31,21 +31,23 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Int, UInt8
 
 from diagnostics.errors import ConfigError, MissingVideoError, ReaderCrashError, ReaderTimeoutError
-from diagnostics.video.index import VideoIndex, check_indices
+from diagnostics.video.content import FileStamp, content_key, file_stamp
+from diagnostics.video.index import VideoIndex, check_indices, size_within
+from diagnostics.video.pictures import CONTAINER as PICTURES
+
+if TYPE_CHECKING:  # what it imports is slow, and few need it
+    from diagnostics.video.frame_cache import FrameCache
 
 __all__ = ["FrameReader"]
 
 _CACHED_INDICES = 256
 _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
-
-_Stamp = tuple[str, int, int]
-"""What a cached index is valid for: resolved path, time of modification in ns, size in bytes."""
 
 
 class FrameReader:
@@ -58,6 +60,8 @@ class FrameReader:
         workers: how many requests are served at a time.
         max_side: longest side of the pictures in pixels; None for their native size.
         threads: groups of pictures decoded at a time within one request.
+        cache: where decoded frames are kept between runs; None keeps none. Folders of pictures are never
+            kept: their frames are single files already.
 
     Raises:
         ConfigError: a number is not positive.
@@ -70,6 +74,7 @@ class FrameReader:
         workers: int = 1,
         max_side: int | None = None,
         threads: int = 1,
+        cache: FrameCache | None = None,
     ) -> None:
         if timeout_seconds <= 0 or workers < 1 or threads < 1 or (max_side is not None and max_side < 1):
             raise ConfigError(
@@ -78,8 +83,9 @@ class FrameReader:
                 remedy="Correct the reader's configuration.",
             )
         self.reader, self.max_side, self._threads = reader, max_side, threads
-        self._timeout = timeout_seconds
-        self._indices: OrderedDict[_Stamp, VideoIndex] = OrderedDict()
+        self._timeout, self._cache = timeout_seconds, cache
+        self._identity: dict[str, str] | None = None
+        self._indices: OrderedDict[FileStamp, VideoIndex] = OrderedDict()
         self._guard = threading.Lock()
         self._workers = [_Worker() for _ in range(workers)]
         self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
@@ -113,9 +119,12 @@ class FrameReader:
         return self._pool.submit(self._with_worker, self._index, path).result()
 
     def read(
-        self, path: str | Path, indices: Sequence[int] | Int[np.ndarray, " n"]
+        self, path: str | Path, indices: Sequence[int] | Int[np.ndarray, " n"], *, keep: bool = True
     ) -> UInt8[np.ndarray, "n h w 3"]:
         """The frames at `indices`, in that order (repeats allowed), upright RGB.
+
+        Args:
+            keep: put what had to be decoded into the cache.
 
         Raises:
             FrameCountError: a frame that the file does not hold.
@@ -125,13 +134,14 @@ class FrameReader:
             ReaderCrashError: the process died.
             VideoError: see `index`.
         """
-        return self.submit(path, indices).result()
+        return self.submit(path, indices, keep=keep).result()
 
     def submit(
-        self, path: str | Path, indices: Sequence[int] | Int[np.ndarray, " n"]
+        self, path: str | Path, indices: Sequence[int] | Int[np.ndarray, " n"], *, keep: bool = True
     ) -> Future[UInt8[np.ndarray, "n h w 3"]]:
         """Begin to read; `result()` of what comes back gives what `read` would."""
-        return self._pool.submit(self._with_worker, self._read, path, np.asarray(indices, dtype=np.int64))
+        numbers = np.asarray(indices, dtype=np.int64)
+        return self._pool.submit(self._with_worker, self._read, path, numbers, keep)
 
     def _with_worker(self, call: Any, *arguments: Any) -> Any:
         worker = self._idle.get()
@@ -141,7 +151,7 @@ class FrameReader:
             self._idle.put(worker)
 
     def _index(self, worker: _Worker, path: str | Path) -> VideoIndex:
-        stamp = _stamp(path)
+        stamp = file_stamp(path)
         with self._guard:
             if stamp in self._indices:
                 self._indices.move_to_end(stamp)
@@ -155,15 +165,43 @@ class FrameReader:
         return index
 
     def _read(
-        self, worker: _Worker, path: str | Path, indices: Int[np.ndarray, " n"]
+        self, worker: _Worker, path: str | Path, indices: Int[np.ndarray, " n"], keep: bool
     ) -> UInt8[np.ndarray, "n h w 3"]:
+        stamp = file_stamp(path)
         index = self._index(worker, path)
-        wanted = check_indices(index, indices).tolist()
+        wanted = check_indices(index, indices)
+        if self._cache is None or index.container == PICTURES or not len(wanted):
+            return self._decode(worker, path, index, wanted)
+        return self._cache.frames(
+            {**content_key(stamp), **self._how(worker, path)},
+            wanted,
+            size_within(index, self.max_side),
+            lambda numbers: self._decode(worker, path, index, numbers),
+            # Written over meanwhile, the file may be another than its index and its key are of.
+            may_keep=lambda: keep and _is_still(stamp, path),
+        )
+
+    def _how(self, worker: _Worker, path: str | Path) -> dict[str, str]:
+        """The reader as it is in the reading process."""
+        if self._identity is None:
+            self._identity = worker.ask("identity", self.reader, path, self._timeout)
+        return self._identity
+
+    def _decode(
+        self, worker: _Worker, path: str | Path, index: VideoIndex, wanted: Int[np.ndarray, " n"]
+    ) -> UInt8[np.ndarray, "n h w 3"]:
         given = None if worker.holds is index else index
-        request = (given, wanted, self.reader, self.max_side, self._threads)
+        request = (given, wanted.tolist(), self.reader, self.max_side, self._threads)
         pixels: UInt8[np.ndarray, "n h w 3"] = worker.ask("read", request, path, self._timeout)
         worker.holds = index
         return pixels
+
+
+def _is_still(stamp: FileStamp, path: str | Path) -> bool:
+    try:
+        return file_stamp(path) == stamp
+    except MissingVideoError:
+        return False
 
 
 class _Worker:
@@ -282,16 +320,3 @@ def _received(connection: Connection, shape: tuple[int, int, int, int]) -> UInt8
         return np.frombuffer(mmap.mmap(descriptor, size), np.uint8).reshape(shape)
     finally:
         os.close(descriptor)
-
-
-def _stamp(path: str | Path) -> _Stamp:
-    try:
-        resolved = Path(path).resolve()
-        facts = resolved.stat()
-    except OSError as error:
-        raise MissingVideoError(
-            f"it cannot be reached ({error.strerror}).",
-            remedy="Check the path and the data set's root.",
-            path=path,
-        ) from error
-    return str(resolved), facts.st_mtime_ns, facts.st_size

@@ -27,7 +27,7 @@ import numpy as np
 from diagnostics.errors import DiagnosticsError, ReaderCrashError
 from diagnostics.video.index import VideoIndex, check_indices, open_index, size_within
 from diagnostics.video.pictures import is_pictures, open_pictures, read_pictures
-from diagnostics.video.readers import load_reader
+from diagnostics.video.readers import load_reader, reader_identity
 
 __all__ = ["main", "memory_file"]
 
@@ -50,6 +50,8 @@ def main(arguments: list[str]) -> None:
             if what == "index":
                 index = open_pictures(argument) if is_pictures(argument) else open_index(argument)
                 connection.send((index, None))
+            elif what == "identity":
+                connection.send((reader_identity(argument), None))
             else:
                 given, *rest = argument
                 index = given or index

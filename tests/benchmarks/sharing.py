@@ -76,7 +76,7 @@ def counted(counts: Counts, loaded: loading.LoadedModel) -> Iterator[None]:
     """Count frames that are read and units that are encoded, and time the loop over the pairs."""
     plain_read, plain_progress = FrameReader.read, Context.progress
 
-    def read(self: FrameReader, path: Path, indices: Any) -> Any:
+    def read(self: FrameReader, path: Path, indices: Any, *, keep: bool = True) -> Any:
         counts.frames += len(indices)
         return plain_read(self, path, indices)
 

@@ -6,23 +6,29 @@ A reader is a module with one function:
 
 It fills `out[i]` with frame `indices[i]` (checked to exist; repeats and any order allowed), upright,
 RGB, scaled to `out`'s size where that differs from the video's. It raises a `VideoError` rather than
-give a picture it is not sure of. Adding one is adding one file here, or naming a module of your own
-by its dotted name.
+give a picture it is not sure of. What it gives for a frame does not depend on the other frames it
+is asked for: frames are kept one by one (`frame_cache`). It may have a second function,
+`versions() -> dict[str, str]`: the libraries that its pictures depend on. Adding one is adding one
+file here, or naming a module of your own by its dotted name.
 """
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import pkgutil
+import platform
+from pathlib import Path
 from typing import Protocol, cast, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int, UInt8
 
 from diagnostics.errors import ConfigError
+from diagnostics.video import agreement, decoding, index, scanning, structure
 from diagnostics.video.index import VideoIndex
 
-__all__ = ["Reader", "load_reader", "reader_names"]
+__all__ = ["Reader", "load_reader", "reader_identity", "reader_names"]
 
 
 @runtime_checkable
@@ -63,3 +69,24 @@ def load_reader(name: str) -> Reader:
     if not hasattr(module, "read"):
         raise ConfigError(f"reader {name!r} has no function `read`.", remedy="See diagnostics/video/readers.")
     return cast(Reader, module)
+
+
+def reader_identity(name: str) -> dict[str, str]:
+    """The reader called `name` in its present version: what its pictures depend on beside file and frame.
+
+    The source of its module and of the toolkit's numbering and drawing of frames, the libraries that it names
+    (`versions`), PyAV's FFmpeg, and the kind of machine: FFmpeg's colour conversion has code of its own for
+    each. A reader of one's own that lies in several files, or leans on a library, should have `versions`.
+
+    Raises:
+        ConfigError: see `load_reader`.
+    """
+    reader = load_reader(name)
+    digest = hashlib.sha256()
+    for module in (reader, agreement, decoding, index, scanning, structure):
+        source = getattr(module, "__file__", None)
+        digest.update(Path(source).read_bytes() if source else b"")
+    versions = {**decoding.versions(), **getattr(reader, "versions", dict)()}
+    told = [f"{library} {version}" for library, version in sorted(versions.items())]
+    digest.update("\n".join([*told, platform.machine()]).encode())
+    return {"reader": name, "reader_version": digest.hexdigest()}

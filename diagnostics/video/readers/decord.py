@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import decord
 import numpy as np
+import PIL
 from jaxtyping import Float, Int, UInt8
 from PIL import Image
 
@@ -17,10 +18,15 @@ from diagnostics.errors import DamagedVideoError, InexactReaderError
 from diagnostics.video.agreement import refuse_known_inexact, require_same_frames, require_same_size
 from diagnostics.video.index import VideoIndex
 
-__all__ = ["read"]
+__all__ = ["read", "versions"]
 
 _BATCH = 32
 """Frames decoded at a time: decord returns a batch at native size, which is then scaled."""
+
+
+def versions() -> dict[str, str]:
+    """Of what draws and scales its pictures."""
+    return {"decord": decord.__version__, "pillow": PIL.__version__}
 
 
 def read(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+import torchcodec
 from jaxtyping import Int, UInt8
 from torchcodec.decoders import VideoDecoder
 from torchcodec.transforms import Resize
@@ -18,13 +19,22 @@ from diagnostics.errors import ConfigError, DamagedVideoError
 from diagnostics.video.agreement import refuse_known_inexact, require_same_frames, require_same_size
 from diagnostics.video.index import VideoIndex
 
-__all__ = ["read"]
+__all__ = ["read", "versions"]
 
 _BATCH = 32
 """Frames held twice at a time: TorchCodec returns a batch of its own, which is then copied."""
 
 # The reading process only copies tensors: torch's own threads would stand in the model's way.
 torch.set_num_threads(1)
+
+
+def versions() -> dict[str, str]:
+    """Of what draws and scales its pictures; its FFmpeg is the machine's own."""
+    return {
+        "torchcodec": torchcodec.__version__,
+        "torch": torch.__version__,
+        "ffmpeg_of_torchcodec": str(torchcodec.ffmpeg_major_version),
+    }
 
 
 def read(

@@ -96,7 +96,7 @@ class PretendReader:
             header_frames=self.n_frames,
         )  # fmt: skip
 
-    def read(self, path: Path, indices: Any) -> np.ndarray:
+    def read(self, path: Path, indices: Any, *, keep: bool = True) -> np.ndarray:
         frames = np.asarray(indices).tolist()
         self.asked.append((path, frames))
         self.before(path, frames)

@@ -56,7 +56,7 @@ class Counting:
         self.index = plain.index
         self.asked: list[tuple[Path, list[int]]] = []
 
-    def read(self, path: Path, indices: Any) -> np.ndarray:
+    def read(self, path: Path, indices: Any, *, keep: bool = True) -> np.ndarray:
         self.asked.append((path, np.asarray(indices).tolist()))
         return self._plain.read(path, indices)
 
@@ -211,7 +211,7 @@ def test_a_file_that_hangs_is_waited_for_once(context: Context, hangs: str) -> N
             self.wait("index", path)
             return super().index(path)
 
-        def read(self, path: Path, indices: Any) -> np.ndarray:
+        def read(self, path: Path, indices: Any, *, keep: bool = True) -> np.ndarray:
             self.wait("read", path)
             return super().read(path, indices)
 
