@@ -69,7 +69,7 @@ from diagnostics.strict import STRICT, near_match
 from diagnostics.video.perturb import blank_frames, permuted_frames
 from diagnostics.video.selection import Frames
 
-__all__ = ["Config", "run"]
+__all__ = ["Config", "Measurement", "run"]
 
 _HELD_VIDEOS = 2
 """Encoded videos kept at hand: the one asked about, and its control."""
@@ -164,11 +164,11 @@ def run(context: Context, config: Config) -> Outcome:
             "(17 MB an item for an 8B model at 128 frames, 104 MB at 768)."
         )
     with ExitStack() as stack:
-        measure_pairs(context, pairs, _Measurement(context, config, stack), "Capturing attention")
+        measure_pairs(context, pairs, Measurement(context, config, stack), "Capturing attention")
     return finish(context, config, pairs)
 
 
-class _Measurement:
+class Measurement:
     """What is done to one item. Keeps between items only what saves work or is checked once."""
 
     def __init__(self, context: Context, config: Config, stack: ExitStack) -> None:
@@ -179,6 +179,7 @@ class _Measurement:
         self.held: list[torch.Tensor] = []
 
     def __call__(self, pair: Pair, source: Source) -> Measured:
+        """Record fields, tensors and thumbnails of one item; raises `ObservationError`."""
         try:
             return self._measure(pair, source)
         except hooks.HooksError as error:

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from diagnostics.experiments.context import Context
     from diagnostics.experiments.pairs import Pair
 
-__all__ = ["Fetch", "OneWait", "ReadAhead"]
+__all__ = ["MOST_FRAMES", "Fetch", "OneWait", "ReadAhead"]
 
 _MOST_BYTES = 4 << 30
 """Pictures held at once, those read ahead included; one pair that needs more is read when nothing else is
 held. Pairs that share pictures take half of it, so that the next ones can be read meanwhile."""
 
-_MOST_FRAMES = 256
+MOST_FRAMES = 256
 """Frames asked of the reader at a time: its time limit is for one request, and a hang should be one."""
 
 
@@ -268,13 +268,13 @@ class ReadAhead:
         self, path: Path, frames: set[int]
     ) -> tuple[Int[np.ndarray, " n"], UInt8[np.ndarray, "n height width 3"]]:
         numbers = np.array(sorted(frames), dtype=np.int64)
-        first = self._reader.read(path, numbers[:_MOST_FRAMES], keep=True)
-        if len(numbers) <= _MOST_FRAMES:
+        first = self._reader.read(path, numbers[:MOST_FRAMES], keep=True)
+        if len(numbers) <= MOST_FRAMES:
             return numbers, first
         pixels = np.empty((len(numbers), *first.shape[1:]), dtype=np.uint8)
-        pixels[:_MOST_FRAMES] = first
-        for start in range(_MOST_FRAMES, len(numbers), _MOST_FRAMES):
-            part = slice(start, start + _MOST_FRAMES)
+        pixels[:MOST_FRAMES] = first
+        for start in range(MOST_FRAMES, len(numbers), MOST_FRAMES):
+            part = slice(start, start + MOST_FRAMES)
             pixels[part] = self._reader.read(path, numbers[part], keep=True)
         return numbers, pixels
 

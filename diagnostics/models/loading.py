@@ -22,7 +22,7 @@ from diagnostics.errors import CheckpointError, ConfigError
 from diagnostics.models.config import ModelConfig
 from diagnostics.models.families import family_of
 
-__all__ = ["LoadedModel", "load_model"]
+__all__ = ["LoadedModel", "load_model", "outline_model"]
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,33 @@ def load_model(config: ModelConfig) -> LoadedModel:
         model.eval()
         if config.device_map is None:
             model.to(_device(config.device))
+    return _loaded(config, path, model, processor, family)
+
+
+def outline_model(config: ModelConfig) -> LoadedModel:
+    """The checkpoint's architecture and processor without its weights, which are neither read nor needed:
+    parameters have shape and type, on torch's meta device, and no memory.
+
+    Raises:
+        CheckpointError: see `load_model`; whether the weights are there is not looked at.
+    """
+    with _no_bars():
+        path = _resolve(config)
+    common = _common(config)
+    with _no_bars(), _refusals(config, path):
+        architecture = AutoConfig.from_pretrained(path, **common)
+        family = family_of(architecture.model_type)
+        dtype = getattr(torch, config.dtype) if config.dtype != "auto" else architecture.dtype
+        with torch.device("meta"):
+            model = AutoModelForImageTextToText.from_config(
+                architecture, dtype=dtype or torch.float32, attn_implementation=config.attention
+            )
+        processor = AutoProcessor.from_pretrained(path, **common)
+    return _loaded(config, path, model.eval(), processor, family)
+
+
+def _loaded(config: ModelConfig, path: str, model: Any, processor: Any, family: ModuleType) -> LoadedModel:
+    """Pixel limits and generation settings applied, and what is known of the model."""
     video_processor = processor.video_processor
     size = dict(video_processor.size)
     limits = family.size_limits(config.min_pixels, config.max_pixels, size)
@@ -91,11 +118,7 @@ def load_model(config: ModelConfig) -> LoadedModel:
 
 
 def _from_pretrained(config: ModelConfig, path: str) -> tuple[Any, Any, ModuleType]:
-    common: dict[str, Any] = {
-        "revision": config.revision,
-        "local_files_only": config.local_files_only,
-        "trust_remote_code": False,
-    }
+    common = _common(config)
     architecture = AutoConfig.from_pretrained(path, **common)
     family = family_of(architecture.model_type)
     both: Any = AutoModelForImageTextToText.from_pretrained(
@@ -115,6 +138,14 @@ def _from_pretrained(config: ModelConfig, path: str) -> tuple[Any, Any, ModuleTy
             remedy="Copy or convert the checkpoint again; an adapter has to be merged into its base first.",
         )
     return model, AutoProcessor.from_pretrained(path, **common), family
+
+
+def _common(config: ModelConfig) -> dict[str, Any]:
+    return {
+        "revision": config.revision,
+        "local_files_only": config.local_files_only,
+        "trust_remote_code": False,
+    }
 
 
 @contextmanager

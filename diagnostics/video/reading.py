@@ -38,6 +38,7 @@ from jaxtyping import Int, UInt8
 
 from diagnostics.errors import ConfigError, MissingVideoError, ReaderCrashError, ReaderTimeoutError
 from diagnostics.video.content import FileStamp, content_key, file_stamp
+from diagnostics.video.decode_cost import Coding
 from diagnostics.video.index import VideoIndex, check_indices, size_within
 from diagnostics.video.pictures import CONTAINER as PICTURES
 
@@ -118,6 +119,14 @@ class FrameReader:
         """
         return self._pool.submit(self._with_worker, self._index, path).result()
 
+    def coding(self, path: str | Path) -> Coding:
+        """How the file's pictures depend on each other, from its first packets.
+
+        Raises:
+            VideoError: see `index`.
+        """
+        return self._pool.submit(self._with_worker, self._coding, path).result()
+
     def read(
         self, path: str | Path, indices: Sequence[int] | Int[np.ndarray, " n"], *, keep: bool = True
     ) -> UInt8[np.ndarray, "n h w 3"]:
@@ -163,6 +172,11 @@ class FrameReader:
             if len(self._indices) > _CACHED_INDICES:
                 self._indices.popitem(last=False)
         return index
+
+    def _coding(self, worker: _Worker, path: str | Path) -> Coding:
+        index = self._index(worker, path)
+        found: Coding = worker.ask("coding", (index, self.reader), path, self._timeout)
+        return found
 
     def _read(
         self, worker: _Worker, path: str | Path, indices: Int[np.ndarray, " n"], keep: bool

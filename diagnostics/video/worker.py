@@ -25,6 +25,7 @@ from multiprocessing.reduction import send_handle
 import numpy as np
 
 from diagnostics.errors import DiagnosticsError, ReaderCrashError
+from diagnostics.video.decode_cost import coding_of
 from diagnostics.video.index import VideoIndex, check_indices, open_index, size_within
 from diagnostics.video.pictures import is_pictures, open_pictures, read_pictures
 from diagnostics.video.readers import load_reader, reader_identity
@@ -52,6 +53,8 @@ def main(arguments: list[str]) -> None:
                 connection.send((index, None))
             elif what == "identity":
                 connection.send((reader_identity(argument), None))
+            elif what == "coding":
+                connection.send((coding_of(*argument), None))
             else:
                 given, *rest = argument
                 index = given or index

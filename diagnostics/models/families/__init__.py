@@ -9,7 +9,8 @@ A module is named like the configuration's `model_type` (or lists others in `MOD
 - `notices(selection, model)`: what the family cannot express about this selection, as `kind: details`;
 - `positions(model, inputs)`: rotary positions [axis, 1, position] of a prompt where the library's differ from
   those the family was trained with; None where they don't;
-- `largest_position(model, inputs)`: the largest rotary position of a prompt.
+- `largest_position(model, inputs)`: the largest rotary position of a prompt;
+- `vision_pairs(vision, grid)`: pairs of query and key in the vision tower, for what a prompt costs.
 """
 
 from __future__ import annotations

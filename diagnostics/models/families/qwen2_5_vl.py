@@ -34,6 +34,7 @@ __all__ = [
     "positions",
     "size_limits",
     "video_arguments",
+    "vision_pairs",
 ]
 
 MODEL_TYPES = ("qwen2_5_vl",)
@@ -129,6 +130,27 @@ def positions(model: Any, inputs: Mapping[str, Any]) -> Int[Tensor, "axis one po
 def largest_position(model: Any, inputs: Mapping[str, Any]) -> int:
     """The largest rotary position of the prompt: the video's length in positions, and the text's."""
     return qwen3_vl.largest_position(model, inputs)
+
+
+def vision_pairs(vision: Any, grid: tuple[int, int, int]) -> int:
+    """Pairs of query and key in the vision tower, over its blocks: in most of them patches see those of their
+    own window of `window_size` pixels, in `fullatt_block_indexes` those of their own unit.
+
+    Windows are cut from the grid after merging, the last of a row or column taking what is left (technical
+    report, arXiv 2502.13923, section 2.1.1).
+    """
+    units, rows, cols = grid
+    merge = vision.spatial_merge_size
+    side = vision.window_size // merge // vision.patch_size
+    tall, wide = (_squares(length // merge, side) for length in (rows, cols))
+    windowed, whole = tall * wide * merge**4, (rows * cols) ** 2
+    full = len(vision.fullatt_block_indexes)
+    return units * (full * whole + (int(vision.depth) - full) * windowed)
+
+
+def _squares(length: int, side: int) -> int:
+    """Sum of squared lengths of the pieces of `length`, `side` each and the rest."""
+    return length // side * side**2 + (length % side) ** 2
 
 
 def _told_spacing(selection: Selection) -> float:

@@ -24,6 +24,7 @@ __all__ = [
     "positions",
     "size_limits",
     "video_arguments",
+    "vision_pairs",
 ]
 
 MODEL_TYPES = ("qwen3_vl", "qwen3_vl_moe")
@@ -100,3 +101,14 @@ def largest_position(model: Any, inputs: Mapping[str, Any]) -> int:
     )
     found, _ = model.model.get_rope_index(**{name: inputs[name] for name in names if name in inputs})
     return int(found.max())
+
+
+def vision_pairs(vision: Any, grid: tuple[int, int, int]) -> int:
+    """Pairs of query and key in the vision tower, over its blocks: patches see those of their own unit.
+
+    Args:
+        vision: the vision tower's configuration.
+        grid: units, rows and columns of patches.
+    """
+    units, rows, cols = grid
+    return int(vision.depth) * units * (rows * cols) ** 2

@@ -95,7 +95,7 @@ def test_each_pair_gets_the_frames_that_it_would_get_alone(
 
 def test_a_long_reading_is_asked_for_in_parts(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     """The reader's time limit is for one request."""
-    monkeypatch.setattr(read_ahead, "_MOST_FRAMES", 7)
+    monkeypatch.setattr(read_ahead, "MOST_FRAMES", 7)
     reader = PretendReader()
     frames = list(range(0, 100, 5))
     ((_, source),) = walked(context, reader, pairs_of(item_of(Path("v")), [frames]), shown_by_frames)
