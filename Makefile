@@ -39,6 +39,8 @@ bench: $(VENV)/.installed
 	$(BIN)/python tests/benchmarks/reading.py
 	$(BIN)/python tests/benchmarks/sampling.py
 	$(BIN)/python tests/benchmarks/sharing.py
+	$(BIN)/python tests/benchmarks/engine.py
+	$(BIN)/python tests/benchmarks/shards.py
 	$(BIN)/python tests/benchmarks/threads.py
 
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
