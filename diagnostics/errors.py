@@ -23,6 +23,8 @@ __all__ = [
     "DuplicateRecordError",
     "EmptySelectionError",
     "EmptyVideoError",
+    "EndpointError",
+    "EndpointUnusableError",
     "EvidenceOutsideVideoError",
     "ForeignFolderError",
     "FrameCountError",
@@ -210,6 +212,10 @@ class OutOfMemoryError(ModelError):
     """The device ran out of memory on this item."""
 
 
+class EndpointError(ModelError):
+    """A served model did not answer this item: the request was refused, or every attempt failed."""
+
+
 class RunError(DiagnosticsError):
     """The run as a whole cannot start or go on."""
 
@@ -221,6 +227,10 @@ class CheckpointError(ModelError, RunError):
 class SharingError(ModelError, RunError):
     """Questions of one video cannot share its part of the prompt with this model: about the run, since it
     would be so for every video. Nothing falls back by itself: the person turns sharing off."""
+
+
+class EndpointUnusableError(RunError):
+    """A served model answers no item: the key is refused, nobody is at the address, the account is empty."""
 
 
 class ConfigError(RunError):

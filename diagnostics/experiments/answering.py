@@ -5,7 +5,8 @@ videos.
 so that any engine can give it and questions of a video can share their work. Reading ahead, resuming and what
 is recorded of a failure are the same.
 
-Records of a group are written in one go: a run that was killed asks whole groups again, never half of one.
+Records of a group are written in one go, as soon as it is answered: a run that was killed asks whole groups
+again, never half of one.
 Times stand in each record: `decode` (in the readers, beside the engine), `prepare` and `generate` as the
 engine told them, and the wall clock cut in two, `busy` while the engine had a question and `idle` while it
 had none; what a group shares is divided evenly over its questions.
@@ -13,9 +14,10 @@ had none; what a group shares is divided evenly over its questions.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -127,25 +129,29 @@ def _alike(one: Source, other: Source) -> bool:
 
 
 class _Desk:
-    """Hands groups to the engine, as many as it can hold, and writes the records of those that are done."""
+    """Hands groups to the engine, as many as it can hold, and writes each one's records once it is answered:
+    at once, in whatever thread that happens, also while this one waits for frames."""
 
     def __init__(self, context: Context, engine: Engine, advance: Callable[[Pair, int], None]) -> None:
         self._context, self._engine, self._advance = context, engine, advance
-        self._waiting: list[_Group] = []
         self._started = False
+        self._changed = threading.Condition()  # guards what follows
+        self._waiting: list[_Group] = []
+        self._failed: BaseException | None = None
         self._clock = time.perf_counter()
         self._seconds = {"busy": 0.0, "idle": 0.0}
 
     def take(self, group: _Group) -> None:
         """Ask a group, once there is room for it."""
-        while self._waiting and not self._room(group):
-            self._write_done()
-        self._tick()
+        self._wait(lambda: not self._waiting or self._room(group))
         if not self._started:
+            self._tick()
             self._engine.start()
             self._started, self._clock = True, time.perf_counter()
         self._advance(group.asked[0].pair, 0)
-        self._waiting.append(group)
+        with self._changed:
+            self._tick()
+            self._waiting.append(group)
         askable = group.askable
         if askable:
             try:
@@ -154,13 +160,22 @@ class _Desk:
                 futures = [_failed(error) for _ in askable]
             for one, future in zip(askable, futures, strict=True):
                 one.future = future
-        if self._engine.in_flight == 1:
-            self._write_done()
+            for future in futures:
+                future.add_done_callback(lambda _: self._write_if_done(group))
+        else:
+            self._write_if_done(group)
+        self._wait(lambda: True)
 
     def finish(self) -> None:
         """Wait for what is left."""
-        while self._waiting:
-            self._write_done()
+        self._wait(lambda: not self._waiting)
+
+    def _wait(self, ready: Callable[[], bool]) -> None:
+        """Until it is so; raises what writing a group raised meanwhile, once."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._failed is not None or ready())
+            if self._failed is not None:
+                raise self._failed
 
     def _room(self, group: _Group) -> bool:
         held = sum(one.n_bytes for one in self._waiting)
@@ -174,28 +189,25 @@ class _Desk:
         )
         return Request(source.item, one.pair.condition, source.frames, settings)
 
-    def _write_done(self) -> None:
-        """Wait until a group is done, and write the records of all that are."""
-        while not any(_is_done(group) for group in self._waiting):
-            wait(
-                [
-                    one.future
-                    for group in self._waiting
-                    for one in group.asked
-                    if one.future and not one.future.done()
-                ],
-                return_when=FIRST_COMPLETED,
-            )
-        self._tick()
-        done = [group for group in self._waiting if _is_done(group)]
-        self._waiting = [group for group in self._waiting if not _is_done(group)]
-        n_pairs = sum(len(group.asked) for group in done)
-        shares: dict[str, float | None] = {name: seconds / n_pairs for name, seconds in self._seconds.items()}
-        self._seconds = dict.fromkeys(self._seconds, 0.0)
-        for group in done:
-            self._context.folder.append_all([self._record(one, shares) for one in group.asked])
-            for one in group.asked:
-                self._advance(one.pair, 1)
+    def _write_if_done(self, group: _Group) -> None:
+        """Write a group's records where all of it is answered and nobody has written them yet."""
+        with self._changed:
+            if group not in self._waiting or not _is_done(group):
+                return
+            self._tick()
+            self._waiting.remove(group)
+            shares: dict[str, float | None] = {
+                name: seconds / len(group.asked) for name, seconds in self._seconds.items()
+            }
+            self._seconds = dict.fromkeys(self._seconds, 0.0)
+            try:
+                self._context.folder.append_all([self._record(one, shares) for one in group.asked])
+                for one in group.asked:
+                    self._advance(one.pair, 1)
+                group.asked.clear()  # its pictures go: the futures hold the group by their callback
+            except BaseException as error:  # noqa: BLE001 - raised where the run can end (`_wait`)
+                self._failed = self._failed or error
+            self._changed.notify_all()
 
     def _tick(self) -> None:
         """Count the time since the last tick: the engine was busy where it had a group."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
@@ -278,6 +281,68 @@ def test_an_engine_elsewhere_has_several_groups_and_no_more(context: Context, vi
     written = [record.item_id for record in all_records(context.folder.path)]
     assert sorted(written) == ["one0", "three0", "two0"]
     assert engine.most_waiting == 2
+
+
+def test_an_answer_is_on_disk_while_the_next_frames_are_read(context: Context, videos: list[Path]) -> None:
+    """The third video, and so the second one's frames, wait until the first one's answer is in the file."""
+    pairs = [Pair(item) for item in items_of(videos, 1)]
+    written: list[str] = []
+
+    def show(pair: Pair, library: Library) -> Shown:
+        if pair.item.id == "three0":
+            deadline = time.monotonic() + 30
+            while not written and time.monotonic() < deadline:
+                written.extend(record.item_id for record in all_records(context.folder.path))
+                time.sleep(0.01)
+        item = library.checked(pair.item)
+        return Shown(item, library.select(item))
+
+    answer_pairs(context, pairs, Told(in_flight=2, together=1), "Answering", show=show)
+    assert written == ["one0"]
+    assert len(all_records(context.folder.path)) == 3
+
+
+def test_what_ends_the_run_costs_no_answer_that_came(context: Context, videos: list[Path]) -> None:
+    """The first question's error comes last of all; the others' answers are kept."""
+    others = threading.Semaphore(0)
+
+    def answer(request: Request) -> Answer:
+        if request.item.id == "one0":
+            assert all(others.acquire(timeout=30) for _ in range(2))
+            raise CheckpointError("It cannot be.", remedy="Do something.")
+        others.release()
+        return reply_of(request)
+
+    pairs = [Pair(item) for item in items_of(videos, 1)]
+    with pytest.raises(CheckpointError):
+        answer_pairs(context, pairs, Told(answer, in_flight=3, together=1), "Answering")
+    assert {record.item_id for record in all_records(context.folder.path)} == {"two0", "three0"}
+
+
+def test_pictures_of_written_groups_are_let_go(context: Context, videos: list[Path]) -> None:
+    """Futures hold their callbacks for as long as they live; those must not hold the pictures."""
+    futures: list[Future[Answer]] = []
+    pictures: list[weakref.ref] = []
+
+    class Keeps(Told):
+        def submit(self, group: Sequence[Request]) -> Sequence[Future[Answer]]:
+            pictures.extend(weakref.ref(request.frames.pixels) for request in group)
+            futures.extend(super().submit(group))
+            return futures[-len(group) :]
+
+    def answer(request: Request) -> Answer:
+        text = reply_of(request)
+        del request
+        return text
+
+    pairs = [Pair(item) for item in items_of(videos, 1)]
+    gc.disable()
+    try:
+        answer_pairs(context, pairs, Keeps(answer, in_flight=2, together=1), "Answering")
+        assert len(futures) == 3
+        assert [picture() for picture in pictures].count(None) >= 2
+    finally:
+        gc.enable()
 
 
 def test_pictures_under_way_are_bounded(
