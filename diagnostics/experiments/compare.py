@@ -3,7 +3,8 @@
 Reads the files of the runs only: no model is loaded, no video decoded. The runs are of one experiment;
 the first is the one the others are compared with. Differences are paired over shared items where there are
 any (`diagnostics.experiments.compare_numbers`). Right answers are compared by condition and task too, and
-drawn together (`diagnostics.experiments.compare_answers`).
+drawn together (`diagnostics.experiments.compare_answers`); benchmark runs on the same items are printed as a
+paper does (`diagnostics.report.table2`).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pandas as pd
 from pydantic import field_validator
 from pydantic.dataclasses import dataclass
 
+from diagnostics.data import task_order
 from diagnostics.errors import ConfigError, IncompleteRunError, RunError
 from diagnostics.experiments.compare_answers import accuracy_table
 from diagnostics.experiments.compare_manifests import differences, differences_table, from_json, name_runs
@@ -27,6 +29,7 @@ from diagnostics.report.comparison import Drawing, comparison_table, drawer
 from diagnostics.report.curves import BandKind, Pooling
 from diagnostics.report.merged import MOST_TASKS, merged_figure
 from diagnostics.report.style import MAX_RUNS, save_figure
+from diagnostics.report.table2 import table2
 from diagnostics.store import FinishedRun, Row, Summary, find_runs, open_finished, plain
 from diagnostics.store.atomic import write_text
 from diagnostics.strict import STRICT, near_match
@@ -52,6 +55,7 @@ class Config:
             attention.
         band: what figures shade: the 95% interval of the mean, or the middle 95% of the items.
         condition: the condition to draw, where runs have several.
+        baselines, intervals: whether the table of benchmark runs has a row for chance, and intervals.
     """
 
     runs: tuple[str, ...]
@@ -60,6 +64,8 @@ class Config:
     pooling: Pooling = "per_head"
     band: BandKind = "mean"
     condition: str | None = None
+    baselines: bool = True
+    intervals: bool = False
 
     @field_validator("runs", mode="before")
     @classmethod
@@ -91,6 +97,8 @@ def run(context: Context, config: Config) -> Outcome:
     answers = accuracy_table(runs)
     if not answers.empty:
         paths["accuracy"] = folder.write_table("accuracy", answers)[0]
+    if experiment == "benchmark":
+        paths |= _print_table2(context, runs, config)
     if module is None and not answers.empty:
         paths |= _draw_answers(context, list(runs), answers, experiment)
     if module is not None:
@@ -101,6 +109,26 @@ def run(context: Context, config: Config) -> Outcome:
         for sentence in drawn.sentences:
             context.console.print(sentence, markup=False, highlight=False, style="bold")
     return Outcome(summary, paths, ())
+
+
+def _print_table2(context: Context, runs: Mapping[str, FinishedRun], config: Config) -> dict[str, Path]:
+    """Tasks as columns, runs as rows, in the order of the benchmark's paper; why not, where it cannot be."""
+    tables = {name: pd.read_csv(run.folder / "tables" / "tasks.csv") for name, run in runs.items()}
+    first = next(iter(runs.values())).manifest.config["data"]
+    chance = next(iter(tables.values())).set_index("task")["chance"].to_dict()
+    try:
+        printed = table2(
+            tables,
+            order=task_order(first.get("loader", first["name"])),
+            baselines={"chance": {str(task): float(share) for task, share in chance.items()}}
+            if config.baselines
+            else None,
+            intervals=config.intervals,
+        )
+    except ValueError as error:
+        context.console.print(f"No table2: {error}.", markup=False, soft_wrap=True)
+        return {}
+    return {"table2": printed.write(context.folder.path / "tables")[0]}
 
 
 def _draw_answers(

@@ -11,7 +11,10 @@ from diagnostics.data.minihorizon.files import content, ensure_files
 from diagnostics.data.minihorizon.settings import Config
 from diagnostics.data.validation import Loaded
 
-__all__ = ["Config", "load"]
+__all__ = ["TASKS", "Config", "load"]
+
+TASKS = ("PR", "IR", "RSR", "CPR", "LLS", "Site", "Hist", "Size", "LA")
+"""In the order of MedHorizon's Table 2, whose tasks they are modelled on."""
 
 
 def load(config: Config) -> Loaded:

@@ -150,3 +150,42 @@ def test_times_by_hand() -> None:
     assert table.loc["idle"].tolist() == [6.0, 2.0, 0.25]
     assert table.loc["decode"].tolist() == [9.0, 3.0, 0.375]
     assert time_table([record_of("a", "t", answer="A")]).empty
+
+
+def test_runs_are_printed_as_a_paper_does(run: tuple[Path, str], diagnose: Diagnose, tmp_path: Path) -> None:
+    folder, _ = run
+    fewer = diagnose(*BENCHMARK, "sampling.budget=4", f"out={tmp_path / 'fewer'}")
+    assert fewer.returncode == 0, fewer.stdout + fewer.stderr
+    compared = diagnose(
+        "+exp=compare", f"exp.runs=[{folder},{tmp_path / 'fewer'}]", "exp.names=[many,few]",
+        "exp.intervals=true", f"out={tmp_path / 'compared'}",
+    )  # fmt: skip
+    assert compared.returncode == 0, compared.stdout + compared.stderr
+    printed = pd.read_csv(tmp_path / "compared" / "tables" / "table2.csv").set_index("run")
+    assert list(printed.index) == ["items", "chance", "many", "few"]
+    for name, place in (("many", folder), ("few", tmp_path / "fewer")):
+        records = read_records(place)
+        assert printed.loc[name, "all"] == pytest.approx(np.mean([bool(r.correct) for r in records]))
+        for task in {record.task for record in records}:
+            right = [bool(record.correct) for record in records if record.task == task]
+            assert printed.loc[name, task] == pytest.approx(np.mean(right))
+            assert printed.loc["items", task] == len(right)
+    paper = [
+        task for task in ("PR", "IR", "RSR", "CPR", "LLS", "Site", "Hist", "Size", "LA") if task in printed
+    ]
+    assert list(printed.columns) == [*paper, "all"], "the order of the paper's table"
+    markdown = (tmp_path / "compared" / "tables" / "table2.md").read_text()
+    assert "**" in markdown
+    assert "[" in markdown
+    assert r"\textbf{" in (tmp_path / "compared" / "tables" / "table2.tex").read_text()
+
+
+def test_runs_of_other_items_are_no_table(run: tuple[Path, str], diagnose: Diagnose, tmp_path: Path) -> None:
+    other = diagnose(*BENCHMARK, "data.questions=2", f"out={tmp_path / 'other'}")
+    assert other.returncode == 0, other.stdout + other.stderr
+    compared = diagnose(
+        "+exp=compare", f"exp.runs=[{run[0]},{tmp_path / 'other'}]", f"out={tmp_path / 'out'}"
+    )
+    assert compared.returncode == 0, compared.stdout + compared.stderr
+    assert "No table2: " in compared.stdout
+    assert not (tmp_path / "out" / "tables" / "table2.csv").exists()
