@@ -1,4 +1,4 @@
-"""The training loop: seeded, resumable, on one core.
+"""The training loop: seeded, resumable, on a core or two.
 
 Every step draws from random numbers of its own, named by seed and step, so that a run that was stopped
 and goes on takes the same steps as one that was not.
