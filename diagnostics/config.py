@@ -56,6 +56,12 @@ NOT_RESULTS = frozenset(
         "backend.longest_wait_seconds",
         "backend.input_price",
         "backend.output_price",
+        "backend.in_flight",
+        "backend.max_model_len",
+        "backend.tensor_parallel",
+        "backend.gpu_memory_utilization",
+        "backend.kv_cache_gib",
+        "backend.eager",
     }
 )
 """Keys that cannot change results: they take no part in the configuration's hash."""

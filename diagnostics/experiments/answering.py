@@ -45,15 +45,24 @@ _MOST_BYTES = 2 << 30
 
 
 def answer_pairs(
-    context: Context, pairs: Sequence[Pair], engine: Engine, task: str, *, show: Show = as_sampled
+    context: Context,
+    pairs: Sequence[Pair],
+    engine: Engine,
+    task: str,
+    *,
+    show: Show = as_sampled,
+    prompt_ids: bool = False,
 ) -> None:
     """Ask about each pair that is not finished yet and append its record.
 
     With an engine that holds one group at a time records come in the order of `pairs`; with others, groups
     are written as they finish.
+
+    Args:
+        prompt_ids: keep the token ids of each prompt in its record.
     """
     with engine, pending_chunks(context, pairs, task, show) as (chunks, advance):
-        desk = _Desk(context, engine, lambda pair, n: advance(f"{task}: {short_name(pair)}", n))
+        desk = _Desk(context, engine, lambda pair, n: advance(f"{task}: {short_name(pair)}", n), prompt_ids)
         for chunk in chunks:
             for group in _groups(context, chunk, engine.together):
                 desk.take(group)
@@ -132,8 +141,11 @@ class _Desk:
     """Hands groups to the engine, as many as it can hold, and writes each one's records once it is answered:
     at once, in whatever thread that happens, also while this one waits for frames."""
 
-    def __init__(self, context: Context, engine: Engine, advance: Callable[[Pair, int], None]) -> None:
+    def __init__(
+        self, context: Context, engine: Engine, advance: Callable[[Pair, int], None], prompt_ids: bool
+    ) -> None:
         self._context, self._engine, self._advance = context, engine, advance
+        self._prompt_ids = prompt_ids
         self._started = False
         self._changed = threading.Condition()  # guards what follows
         self._waiting: list[_Group] = []
@@ -224,7 +236,10 @@ class _Desk:
             return Record(**fields, seconds=shares, error=failure_of(self._context, one.pair, error))
         assert one.source is not None
         assert one.future is not None
-        fields |= _answered(one.source, one.future.result(), self._context.config.backend.max_new_tokens)
+        answer = one.future.result()
+        fields |= _answered(one.source, answer, self._context.config.backend.max_new_tokens)
+        if self._prompt_ids:
+            fields["prompt_ids"] = answer.prompt_ids
         fields["seconds"] = {**fields["seconds"], **shares}
         return Record(**(fields | with_source(one.source, fields)))
 

@@ -22,7 +22,14 @@ from diagnostics.errors import CheckpointError, ConfigError
 from diagnostics.models.config import ModelConfig
 from diagnostics.models.families import family_of
 
-__all__ = ["LoadedModel", "load_model", "outline_model"]
+__all__ = [
+    "LoadedModel",
+    "Prompting",
+    "checkpoint_path",
+    "load_model",
+    "load_prompting",
+    "outline_model",
+]
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,23 @@ class LoadedModel:
         return self.model.get_input_embeddings().weight.device
 
 
+@dataclass(frozen=True)
+class Prompting:
+    """What an engine that loads weights by itself needs of a checkpoint.
+
+    Attributes:
+        path: its folder or hub id.
+        architecture: transformers' configuration of it.
+        family: the prompt adapter.
+        processor: tokenizer and video processor, with the pixel limits applied.
+    """
+
+    path: str
+    architecture: Any
+    family: ModuleType
+    processor: Any
+
+
 def load_model(config: ModelConfig) -> LoadedModel:
     """Load the checkpoint that `config` names.
 
@@ -60,8 +84,7 @@ def load_model(config: ModelConfig) -> LoadedModel:
         CheckpointError: it cannot be found, has no weights in safetensors, needs code of its own, its
             architecture has no adapter, or the device is not there.
     """
-    with _no_bars():
-        path = _resolve(config)
+    path = checkpoint_path(config)
     with _no_bars(), _refusals(config, path):
         model, processor, family = _from_pretrained(config, path)
         model.eval()
@@ -77,9 +100,7 @@ def outline_model(config: ModelConfig) -> LoadedModel:
     Raises:
         CheckpointError: see `load_model`; whether the weights are there is not looked at.
     """
-    with _no_bars():
-        path = _resolve(config)
-    common = _common(config)
+    path, common = checkpoint_path(config), _common(config)
     with _no_bars(), _refusals(config, path):
         architecture = AutoConfig.from_pretrained(path, **common)
         family = family_of(architecture.model_type)
@@ -95,14 +116,7 @@ def outline_model(config: ModelConfig) -> LoadedModel:
 def _loaded(config: ModelConfig, path: str, model: Any, processor: Any, family: ModuleType) -> LoadedModel:
     """Pixel limits and generation settings applied, and what is known of the model."""
     video_processor = processor.video_processor
-    size = dict(video_processor.size)
-    limits = family.size_limits(config.min_pixels, config.max_pixels, size)
-    if limits["longest_edge"] < limits["shortest_edge"]:
-        raise ConfigError(
-            f"The upper pixel limit {limits['longest_edge']} is below the lower, {limits['shortest_edge']}.",
-            remedy="Raise model.max_pixels, or lower model.min_pixels.",
-        )
-    video_processor.size = limits
+    _set_pixel_limits(config, family, video_processor)
     put_aside = _generate_greedily(model, processor.tokenizer)
     text = model.config.get_text_config()
     context = int(text.max_position_embeddings)
@@ -115,6 +129,40 @@ def _loaded(config: ModelConfig, path: str, model: Any, processor: Any, family: 
         trained_positions=config.trained_positions or context,
         provenance=_provenance(model, video_processor, path) | {"generation": put_aside},
     )
+
+
+def load_prompting(config: ModelConfig) -> Prompting:
+    """What prompts are written with, without the model: for an engine that loads the weights by itself.
+
+    Raises:
+        CheckpointError: see `load_model`.
+    """
+    path = checkpoint_path(config)
+    with _no_bars(), _refusals(config, path):
+        architecture = AutoConfig.from_pretrained(path, **_common(config))
+        family = family_of(architecture.model_type)
+        processor = AutoProcessor.from_pretrained(path, **_common(config))
+    _set_pixel_limits(config, family, processor.video_processor)
+    return Prompting(path=path, architecture=architecture, family=family, processor=processor)
+
+
+def _set_pixel_limits(config: ModelConfig, family: ModuleType, video_processor: Any) -> None:
+    limits = family.size_limits(config.min_pixels, config.max_pixels, dict(video_processor.size))
+    if limits["longest_edge"] < limits["shortest_edge"]:
+        raise ConfigError(
+            f"The upper pixel limit {limits['longest_edge']} is below the lower, {limits['shortest_edge']}.",
+            remedy="Raise model.max_pixels, or lower model.min_pixels.",
+        )
+    video_processor.size = limits
+
+
+def _common(config: ModelConfig) -> dict[str, Any]:
+    """What is told whichever part of a checkpoint is read."""
+    return {
+        "revision": config.revision,
+        "local_files_only": config.local_files_only,
+        "trust_remote_code": False,
+    }
 
 
 def _from_pretrained(config: ModelConfig, path: str) -> tuple[Any, Any, ModuleType]:
@@ -138,14 +186,6 @@ def _from_pretrained(config: ModelConfig, path: str) -> tuple[Any, Any, ModuleTy
             remedy="Copy or convert the checkpoint again; an adapter has to be merged into its base first.",
         )
     return model, AutoProcessor.from_pretrained(path, **common), family
-
-
-def _common(config: ModelConfig) -> dict[str, Any]:
-    return {
-        "revision": config.revision,
-        "local_files_only": config.local_files_only,
-        "trust_remote_code": False,
-    }
 
 
 @contextmanager
@@ -194,6 +234,16 @@ def _generate_greedily(model: Any, tokenizer: Any) -> dict[str, Any]:
     kept = {*model.generation_config.to_diff_dict(), "transformers_version", "_from_model_config"}
     put_aside = {name: value for name, value in own.to_diff_dict().items() if name not in kept}
     return {"do_sample": False, "put_aside": put_aside}
+
+
+def checkpoint_path(config: ModelConfig) -> str:
+    """The folder, or the hub id, that `model.path` stands for; the bundled models' are made where need be.
+
+    Raises:
+        CheckpointError: there is no such folder.
+    """
+    with _no_bars():
+        return _resolve(config)
 
 
 def _resolve(config: ModelConfig) -> str:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 from einops import rearrange
 from jaxtyping import UInt8
 
@@ -24,13 +26,20 @@ if TYPE_CHECKING:
     from diagnostics.models.loading import LoadedModel
 
 __all__ = [
+    "ChatText",
     "Form",
     "Prompt",
+    "at_least_two",
+    "chat_text",
     "control_tokens",
+    "letter_tokens",
     "past_training",
     "prepare_inputs",
     "processed_once",
+    "prompt_sha256",
     "question_text",
+    "refuse_too_long",
+    "shrunk",
     "template_of",
 ]
 
@@ -113,42 +122,83 @@ def prepare_inputs(
         ControlTokenError: the item's text holds one of the tokenizer's control tokens.
         PromptTooLongError: prompt and reply would not fit the model's context.
     """
+    written = chat_text(loaded.processor, item, len(frames.selection), instruction=instruction, form=form)
+    inputs = loaded.processor(
+        text=[written.chat], return_tensors="pt", **_visual_arguments(loaded, frames, form, frame_pixels)
+    )
+    n_tokens = int(inputs["input_ids"].shape[1])
+    refuse_too_long(item, n_tokens, max_new_tokens, loaded.context, loaded.config.name)
+    positions = loaded.family.positions(loaded.model, inputs)
+    if positions is not None:
+        inputs["position_ids"] = positions
+    return Prompt(
+        inputs=inputs,
+        text=written.chat,
+        sha256=prompt_sha256(written.chat, inputs["input_ids"].numpy()),
+        question=written.question,
+        options=written.options,
+        n_tokens=n_tokens,
+        notices=_notices(loaded, inputs, frames) if form == "video" else (),
+    )
+
+
+@dataclass(frozen=True)
+class ChatText:
+    """A prompt before its pictures are told of: `chat`, and the question and option lines as they stand in
+    it."""
+
+    chat: str
+    question: str
+    options: str
+
+
+def chat_text(processor: Any, item: Item, n_frames: int, *, instruction: str, form: Form) -> ChatText:
+    """The item in the checkpoint's own chat template, one placeholder a video or picture.
+
+    Raises:
+        ControlTokenError: the item's text holds one of the tokenizer's control tokens.
+    """
     question, options, text = question_text(item, instruction)
     turns = [(turn.role, turn.text) for turn in item.turns] + [("user", text)]
-    _refuse_control_tokens(loaded.processor.tokenizer, item, [said for _, said in turns])
+    _refuse_control_tokens(processor.tokenizer, item, [said for _, said in turns])
     messages: list[dict[str, Any]] = [
         {"role": role, "content": [{"type": "text", "text": said}]} for role, said in turns
     ]
     # What is shown opens the conversation: later turns ask about what was shown before.
-    shown = {"video": ["video"], "images": ["image"] * len(frames.selection), "nothing": []}[form]
+    shown = {"video": ["video"], "images": ["image"] * n_frames, "nothing": []}[form]
     messages[0]["content"] = [*({"type": kind} for kind in shown), *messages[0]["content"]]
-    chat = loaded.processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    inputs = loaded.processor(
-        text=[chat], return_tensors="pt", **_visual_arguments(loaded, frames, form, frame_pixels)
-    )
-    n_tokens = int(inputs["input_ids"].shape[1])
-    if n_tokens + max_new_tokens > loaded.context:
+    chat = processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+    return ChatText(chat, question, options)
+
+
+def letter_tokens(tokenizer: Any, item: Item) -> list[int]:
+    """The token of each option's letter; none where one of them is not a single token."""
+    encoded = [tokenizer.encode(letter, add_special_tokens=False) for letter in item.letters]
+    return [] if any(len(ids) != 1 for ids in encoded) else [ids[0] for ids in encoded]
+
+
+_SHORTER = "Lower sampling.budget or model.max_pixels."
+
+
+def refuse_too_long(
+    item: Item, n_tokens: int, max_new_tokens: int, context: int, name: str, remedy: str = _SHORTER
+) -> None:
+    """Raise `PromptTooLongError` where prompt and reply would not fit the context of the model `name`."""
+    if n_tokens + max_new_tokens > context:
         raise PromptTooLongError(
             f"The prompt has {n_tokens} tokens and the reply may take {max_new_tokens}; "
-            f"{loaded.config.name} holds {loaded.context}.",
-            remedy="Lower sampling.budget or model.max_pixels.",
+            f"{name} holds {context}.",
+            remedy=remedy,
             item_id=item.id,
             path=item.video,
         )
-    positions = loaded.family.positions(loaded.model, inputs)
-    if positions is not None:
-        inputs["position_ids"] = positions
+
+
+def prompt_sha256(chat: str, token_ids: npt.ArrayLike) -> str:
+    """Hash of a prompt's text and of its token ids after expansion: equal prompts have equal hashes."""
     digest = hashlib.sha256(chat.encode())
-    digest.update(inputs["input_ids"].numpy().tobytes())
-    return Prompt(
-        inputs=inputs,
-        text=chat,
-        sha256=digest.hexdigest(),
-        question=question,
-        options=options,
-        n_tokens=n_tokens,
-        notices=_notices(loaded, inputs, frames) if form == "video" else (),
-    )
+    digest.update(np.asarray(token_ids, dtype=np.int64).tobytes())
+    return digest.hexdigest()
 
 
 def processed_once(loaded: LoadedModel) -> LoadedModel:
@@ -196,7 +246,7 @@ def _visual_arguments(
         return {}
     if form == "images":
         return {"images": list(_channels_first(frames.pixels))}
-    pixels, selection = _at_least_two(frames)
+    pixels, selection = at_least_two(frames)
     arguments = {
         "videos": [_channels_first(pixels)],
         "cap_pixels_per_frame": loaded.config.cap_pixels_per_frame,
@@ -217,7 +267,7 @@ def _channels_first(
 def _notices(loaded: LoadedModel, inputs: Any, frames: Frames) -> tuple[str, ...]:
     return (
         *loaded.family.notices(frames.selection, loaded.model),
-        *_shrunk(loaded.processor.video_processor, inputs, frames),
+        *shrunk(loaded.processor.video_processor, inputs["video_grid_thw"][0].tolist(), frames),
     )
 
 
@@ -239,17 +289,17 @@ def _refuse_control_tokens(tokenizer: Any, item: Item, texts: list[str]) -> None
         )
 
 
-def _shrunk(video_processor: Any, inputs: Any, frames: Frames) -> list[str]:
+def shrunk(video_processor: Any, grid: Sequence[int], frames: Frames) -> list[str]:
     """Whether the processor's pixel limits made the pictures smaller, beyond rounding to whole patches."""
     patch, merged = video_processor.patch_size, video_processor.patch_size * video_processor.merge_size
-    _, rows, cols = inputs["video_grid_thw"][0].tolist()
+    _, rows, cols = grid
     height, width = frames.pixels.shape[1:3]
     if rows * patch > height - merged and cols * patch > width - merged:
         return []
     return [f"shrunk_by_pixel_limits: {width}x{height} shown as {cols * patch}x{rows * patch}"]
 
 
-def _at_least_two(frames: Frames) -> tuple[np.ndarray, Selection]:
+def at_least_two(frames: Frames) -> tuple[np.ndarray, Selection]:
     """Frames and selection with a single frame given twice, which Qwen3-VL's processor otherwise refuses.
 
     It is what processors make of any odd number: the last frame's unit is filled with the frame itself.

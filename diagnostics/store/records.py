@@ -27,7 +27,7 @@ VOLATILE = frozenset({"attempt", "seconds", "shard"})
 an undisturbed run, and `comparable` leaves them out."""
 
 
-_LATER = frozenset({"earlier_replies", "extractor"})
+_LATER = frozenset({"earlier_replies", "extractor", "prompt_ids"})
 """Fields that came after the first runs were written: where a line lacks one, its default is what held."""
 
 
@@ -77,6 +77,7 @@ Number = Annotated[float | None, Field(strict=True), BeforeValidator(_defined)]
 Count = Annotated[StrictInt, BeforeValidator(plain)]
 Truth = Annotated[StrictBool, BeforeValidator(plain)]
 Texts = Annotated[tuple[StrictStr, ...], BeforeValidator(_tuples)]
+Counts = Annotated[tuple[StrictInt, ...], BeforeValidator(_tuples)]
 Grids = Annotated[tuple[tuple[StrictInt, ...], ...], BeforeValidator(_tuples)]
 
 
@@ -153,6 +154,8 @@ class Record:
     """All tokens in the prompt."""
     prompt_sha256: Text | None = None
     """Hash of the prompt's token ids."""
+    prompt_ids: Counts = ()
+    """The prompt's token ids themselves, where an experiment is about them."""
     raw: Text | None = None
     """The model's reply, word for word."""
     earlier_replies: Texts = ()

@@ -30,7 +30,13 @@ from diagnostics.models.backends.shared_prefix import (
 from diagnostics.models.config import ModelConfig
 from diagnostics.models.loading import LoadedModel
 from diagnostics.models.memory import free_memory, out_of_memory
-from diagnostics.models.prompting import Prompt, past_training, prepare_inputs, processed_once
+from diagnostics.models.prompting import (
+    Prompt,
+    letter_tokens,
+    past_training,
+    prepare_inputs,
+    processed_once,
+)
 from diagnostics.strict import STRICT
 
 __all__ = ["Config", "HfEngine", "Reply", "answer", "engine"]
@@ -95,10 +101,10 @@ def _ends(loaded: LoadedModel) -> set[int]:
 
 
 def _options(tokenizer: Any, item: Item, first: torch.Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    encoded = [tokenizer.encode(letter, add_special_tokens=False) for letter in item.letters]
-    if not encoded or any(len(ids) != 1 for ids in encoded):
+    letters = letter_tokens(tokenizer, item)
+    if not letters:
         return (), ()
-    index = torch.tensor([ids[0] for ids in encoded], device=first.device)
+    index = torch.tensor(letters, device=first.device)
     scores = first.float()
     logprobs = torch.log_softmax(scores, dim=-1)
     return tuple(scores[index].tolist()), tuple(logprobs[index].tolist())
@@ -309,6 +315,7 @@ def _answered(prompt: Prompt, reply: Reply, notices: tuple[str, ...]) -> Answer:
         n_visual_tokens=None if types is None else int((types > 0).sum()),
         n_new_tokens=reply.n_tokens,
         grid=tuple(tuple(row) for grid in grids for row in grid.tolist()),
+        prompt_ids=tuple(inputs["input_ids"][0].tolist()),
         prompt_sha256=prompt.sha256,
         cut=reply.cut,
         notices=(*prompt.notices, *notices),

@@ -70,6 +70,7 @@ class Answer:
         n_visual_tokens: of them, those of pictures.
         n_new_tokens: generated.
         grid: for each video or image (time, height, width) in patches before merging; empty where not told.
+        prompt_ids: the prompt's token ids after expansion, where the engine sees them.
         prompt_sha256: of the prompt's text and token ids, where the engine sees them.
         cut: the reply ended because it had as many tokens as it may have.
         together: how many questions were answered in the same pass, this one among them.
@@ -85,6 +86,7 @@ class Answer:
     n_visual_tokens: int | None = None
     n_new_tokens: int | None = None
     grid: tuple[tuple[int, ...], ...] = ()
+    prompt_ids: tuple[int, ...] = ()
     prompt_sha256: str | None = None
     cut: bool = False
     together: int = 1

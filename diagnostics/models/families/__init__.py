@@ -10,7 +10,9 @@ A module is named like the configuration's `model_type` (or lists others in `MOD
 - `positions(model, inputs)`: rotary positions [axis, 1, position] of a prompt where the library's differ from
   those the family was trained with; None where they don't;
 - `largest_position(model, inputs)`: the largest rotary position of a prompt;
-- `vision_pairs(vision, grid)`: pairs of query and key in the vision tower, for what a prompt costs.
+- `vision_pairs(vision, grid)`: pairs of query and key in the vision tower, for what a prompt costs;
+- `TOLD_BY_METADATA = True` where `video_metadata` alone tells the frames' times, so that an engine with a
+  processor of its own can be given it (`backends.vllm`).
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from diagnostics.video.selection import Selection
 
 __all__ = [
     "MODEL_TYPES",
+    "TOLD_BY_METADATA",
     "frame_limit",
     "largest_position",
     "notices",
@@ -28,6 +29,8 @@ __all__ = [
 ]
 
 MODEL_TYPES = ("qwen3_vl", "qwen3_vl_moe")
+
+TOLD_BY_METADATA = True
 
 _CLOCK_TOLERANCE = 5e-4
 """Seconds within which `index / fps` counts as the shown time (container time bases round to 1 ms)."""

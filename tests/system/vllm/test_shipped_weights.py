@@ -7,9 +7,6 @@ and the decoded frames with their metadata; everything after that is each engine
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +26,7 @@ from diagnostics.video.reading import FrameReader
 from diagnostics.video.sampling import select_frames, uniform
 from diagnostics.video.selection import Frames, Selection
 
-from .environment import InstallError, environment
+from .inside import run_inside
 
 pytestmark = pytest.mark.system
 
@@ -39,7 +36,6 @@ BUDGETS = (16, 8, 7)
 """Of frames, in turn: an odd number leaves a unit half filled, which each engine fills by itself."""
 TOLERANCE = 1e-3
 """In nats, on log-probabilities: float32 through different kernels."""
-LIMIT_SECONDS = 600
 
 
 @dataclass(frozen=True)
@@ -50,14 +46,6 @@ class Asked:
     frames: Frames
     prompt: Prompt
     reply: Reply
-
-
-@pytest.fixture(scope="module")
-def python() -> Path:
-    try:
-        return environment()
-    except InstallError as error:
-        pytest.skip(f"vLLM's packages cannot be installed here: {error}")
 
 
 @pytest.fixture(scope="module")
@@ -108,27 +96,12 @@ def answers(
     }
     (folder / "request.json").write_text(json.dumps(request))
     script = Path(__file__).with_name("ask.py")
-    with (folder / "log.txt").open("w") as log:
-        status = _run([str(python), str(script), str(folder)], log)
+    status = run_inside([str(python), str(script), str(folder)], folder / "log.txt")
     said = (folder / "log.txt").read_text()
     assert status == 0, said[-6000:]
     told = json.loads((folder / "answers.json").read_text())
     print(told["versions"], told["seconds"])
     return told["answers"]
-
-
-def _run(command: list[str], log: Any) -> int:
-    """Its status; at the limit the whole process group is ended, since vLLM may have children."""
-    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    process = subprocess.Popen(
-        command, stdout=log, stderr=subprocess.STDOUT, env=variables, start_new_session=True
-    )
-    try:
-        return process.wait(timeout=LIMIT_SECONDS)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
 
 
 def _request(loaded: LoadedModel, one: Asked, folder: Path, number: int) -> dict[str, Any]:
