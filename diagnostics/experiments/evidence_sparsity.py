@@ -33,10 +33,10 @@ from diagnostics.strict import STRICT
 from diagnostics.video.index import VideoIndex
 from diagnostics.video.reading import FrameReader
 
-__all__ = ["WHOLE", "Config", "evidence_frames", "run"]
+__all__ = ["USES", "Config", "evidence_frames", "run"]
 
-WHOLE = True
-"""It is not cut into shards: opening every video takes minutes."""
+USES = ("exp", "data", "reading")
+"""Groups of the configuration that this experiment reads."""
 
 _HEADLINE = (
     "evidence_ratio",

@@ -120,7 +120,7 @@ def test_a_line_with_a_wrong_value_is_refused(make_record, wrong):
         from_json(json.dumps(values))
 
 
-LATER = {"earlier_replies", "extractor"}
+LATER = {"earlier_replies", "extractor", "prompt_ids"}
 """Fields that came after the first runs were written."""
 
 
