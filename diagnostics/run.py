@@ -17,6 +17,8 @@ from diagnostics.errors import DiagnosticsError, RunError
 from diagnostics.threads import prepare_environment
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from omegaconf import DictConfig
     from rich.console import Console
 
@@ -133,7 +135,6 @@ def execute(config: RunConfig, *, multirun: bool, console: Console, complete: bo
     from diagnostics.experiments.context import Context, ShardMeasured
     from diagnostics.experiments.joining import benchmark_run, join
     from diagnostics.models.prompting import template_of
-    from diagnostics.report.closing import closing_table, errors_table, paths_list, warnings_table
     from diagnostics.store.run_folder import RunFolder
 
     recipe = checked(config)
@@ -173,14 +174,21 @@ def execute(config: RunConfig, *, multirun: bool, console: Console, complete: bo
         else:
             if benchmark is not None:
                 context.console.print(join(context, folder.records(), benchmark), markup=False)
-        summary = outcome.summary
-        if outcome.headline:
-            console.print(closing_table(summary, outcome.headline))
-        for table in (warnings_table(summary.warnings), errors_table(summary.errors)):
-            if table is not None:
-                console.print(table)
-        console.print(paths_list({"run folder": path, **outcome.paths}), soft_wrap=True)
+        _show(console, path, outcome)
     return outcome
+
+
+def _show(console: Console, path: Path, outcome: Outcome) -> None:
+    """What came out, what was odd, what failed, and where it was written."""
+    from diagnostics.report.closing import closing_table, errors_table, paths_list, warnings_table
+
+    summary = outcome.summary
+    if outcome.headline:
+        console.print(closing_table(summary, outcome.headline))
+    for table in (warnings_table(summary.warnings), errors_table(summary.errors)):
+        if table is not None:
+            console.print(table)
+    console.print(paths_list({"run folder": path, **outcome.paths}), soft_wrap=True)
 
 
 def _check_shards(config: RunConfig, *, whole: bool) -> None:

@@ -8,10 +8,12 @@ the whole stretch.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from pydantic.dataclasses import dataclass as configured
 
 from diagnostics.data.items import Item
 from diagnostics.data.paths import existing_file, existing_folder, inside_root
@@ -19,11 +21,24 @@ from diagnostics.data.rows import collect, read_rows
 from diagnostics.data.validation import Collector, Loaded, resolve_options
 from diagnostics.data.written import candidates_of, resolve_answer_text, resolve_clip, rest_of, text_of
 from diagnostics.errors import ConfigError, DataFileError
-from diagnostics.strict import near_match
+from diagnostics.strict import STRICT, near_match
 
-__all__ = ["TaskFile", "load_tasks"]
+__all__ = ["Config", "TaskFile", "load_tasks"]
 
 _USED = ("video", "question", "candidates", "answer")
+
+
+@configured(frozen=True, config=STRICT)
+class Config:
+    """Where a benchmark of this layout is.
+
+    Attributes:
+        root: the folder of the release, its archives unpacked: `json/` and `video/`.
+        folders: other folders of videos, by task, below `video/`.
+    """
+
+    root: str
+    folders: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

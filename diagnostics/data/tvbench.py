@@ -6,15 +6,10 @@ Sequence and Action Localization bound a clip.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field
 from pathlib import Path
 
-from pydantic.dataclasses import dataclass
-
-from diagnostics.data.task_files import TaskFile, load_tasks
+from diagnostics.data.task_files import Config, TaskFile, load_tasks
 from diagnostics.data.validation import Loaded
-from diagnostics.strict import STRICT
 
 __all__ = ["FILES", "TASKS", "Config", "load"]
 
@@ -35,19 +30,6 @@ FILES = tuple(
     )
 )
 TASKS = tuple(entry.task for entry in FILES)
-
-
-@dataclass(frozen=True, config=STRICT)
-class Config:
-    """Where the benchmark is.
-
-    Attributes:
-        root: the folder of the release, its archives unpacked: `json/` and `video/`.
-        folders: other folders of videos, by task, below `video/`.
-    """
-
-    root: str
-    folders: Mapping[str, str] = field(default_factory=dict)
 
 
 def load(config: Config) -> Loaded:
