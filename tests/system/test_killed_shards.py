@@ -70,20 +70,18 @@ def test_killed_twenty_times_with_other_shards_it_comes_to_the_same(
     undisturbed, disturbed = tmp_path / "undisturbed", tmp_path / "disturbed"
     for process in start(undisturbed, environment, 1):
         assert process.wait(PATIENCE_SECONDS) == 0
+    once = {record.pair: comparable(record) for record in read_records(undisturbed)}
     source = random.Random(20261130)
     count = 1
     for _ in range(KILLS):
         count = source.choice([other for other in (1, 2, 3) if other != count])
         kill_in_the_middle(disturbed, environment, count, source)
-        finished = len(read_records(disturbed))
-        assert finished < VIDEOS * QUESTIONS, "every kill falls into the middle of the run"
+        assert len(read_records(disturbed)) < len(once), "every kill falls into the middle of the run"
     for process in start(disturbed, environment, 2):
         _, errors = process.communicate(timeout=PATIENCE_SECONDS)
         assert process.returncode == 0, errors
-    once = {record.pair: comparable(record) for record in read_records(undisturbed)}
     again = {record.pair: comparable(record) for record in read_records(disturbed)}
     assert again == once
-    assert len(again) == VIDEOS * QUESTIONS
     assert set(Counter(record.pair for record in all_records(disturbed)).values()) == {1}, "nothing twice"
     for folder in (undisturbed, disturbed):
         merge = [sys.executable, "-m", "diagnostics", "+exp=merge", f"run={folder}"]
