@@ -1,6 +1,6 @@
-"""What a second shard is worth on two cores: wall time of a run in one process and in two.
+"""What a second shard is worth: wall time of a run in one process and in two, each on a core of its own.
 
-    python tests/benchmarks/shards.py [--videos N] [--frames N] [--questions N] [--rounds R]
+    python tests/benchmarks/shards.py [--videos N] [--frames N] [--questions N] [--rounds R] [--free]
 
 `+exp=benchmark` on MiniHorizon with the bundled tiny model, one thread a process, whole commands, in turns:
 one shard; then both of two, side by side. Work is timed without start-up (imports, loading): from a process's
@@ -8,8 +8,9 @@ records, the wall time while items were asked (`busy` and `idle`); of two shards
 
 What limits the speed-up is printed beside it: the larger shard's share of the work (videos are dealt out by a
 hash, so they are not halved), and how much processor time the same work takes in two processes (neighbours
-on one memory bus slow each other). One process uses more than one core already, since it reads ahead in a
-process of its own; `cores_used` is processor time over wall time, start-up included.
+on one memory bus slow each other). Left free (`--free`), one process uses nearly two cores by itself, since
+it reads ahead in a process of its own: on a machine of two a second shard then gains nothing. `cores_used` is
+processor time over wall time, start-up included.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from diagnostics.store.record_log import all_records
@@ -41,7 +43,7 @@ class Timed:
 
 def timed(arguments: argparse.Namespace, count: int) -> Timed:
     with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch) / "run"
+        folder, cores = Path(scratch) / "run", sorted(os.sched_getaffinity(0))
         before, began = os.times(), time.perf_counter()
         processes = [
             subprocess.Popen(
@@ -51,6 +53,7 @@ def timed(arguments: argparse.Namespace, count: int) -> Timed:
                     *(f"sampling.budget={arguments.frames}", f"shard.index={shard}", f"shard.count={count}"),
                 ],
                 stdout=subprocess.DEVNULL,
+                preexec_fn=None if arguments.free else partial(os.sched_setaffinity, 0, {cores[shard]}),
             )
             for shard in range(count)
         ]
@@ -70,10 +73,11 @@ def timed(arguments: argparse.Namespace, count: int) -> Timed:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--videos", type=int, default=24)
+    parser.add_argument("--videos", type=int, default=48)
     parser.add_argument("--frames", type=int, default=256)
     parser.add_argument("--questions", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--free", action="store_true", help="any core for any process")
     arguments = parser.parse_args()
     timed(arguments, 1)  # writes the videos
     pairs = [(timed(arguments, 1), timed(arguments, 2)) for _ in range(arguments.rounds)]
