@@ -19,7 +19,7 @@ from diagnostics.store.records import comparable
 pytestmark = pytest.mark.system
 
 KILLS = 20
-VIDEOS, QUESTIONS = 120, 2
+VIDEOS, QUESTIONS = 160, 2
 BENCHMARK = (
     "+exp=benchmark", "model=tiny_random", f"data.n_videos={VIDEOS}", "data.seconds=20", "data.fps=4",
     f"data.questions={QUESTIONS}", "sampling.budget=4", "backend.max_new_tokens=1",
@@ -57,7 +57,7 @@ def kill_in_the_middle(folder: Path, environment: dict[str, str], count: int, so
         assert time.monotonic() < deadline, "no record appeared"
         assert any(process.poll() is None for process in processes), [p.communicate() for p in processes]
         time.sleep(0.01)
-    time.sleep(source.uniform(0, 0.1))
+    time.sleep(source.uniform(0, 0.05))
     for process in processes:
         os.kill(process.pid, signal.SIGKILL)
     for process in processes:
