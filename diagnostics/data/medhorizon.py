@@ -23,7 +23,10 @@ from diagnostics.data.validation import Collector, Loaded, resolve_answer, resol
 from diagnostics.errors import DataFileError, ItemError, RecordError
 from diagnostics.strict import STRICT, near_match
 
-__all__ = ["TASK_FLAGS", "Config", "load"]
+__all__ = ["TASKS", "TASK_FLAGS", "Config", "load"]
+
+TASKS = ("PR", "SD", "RL", "IR", "WR", "RSR", "CPR", "BPQ", "LLS", "Site", "Hist", "Size", "LA")
+"""In the order of the paper's Table 2, as it abbreviates them."""
 
 TASK_FLAGS: Mapping[str, frozenset[str]] = {
     **dict.fromkeys(("PR", "SD", "RL"), frozenset({"time_addressed"})),
@@ -43,7 +46,7 @@ _VIDEO_KEYS = (
     "duration_seconds",
     "split",
 )
-_QA_KEYS = ("question", "options", "answer", "task_name")
+_QA_KEYS = ("question", "options", "answer")
 _SIDECAR_KEYS = ("id", "question", "kind", "seconds", "frames", "source", "rule")
 
 
@@ -143,7 +146,7 @@ def _item(
         question=question,
         options=options,
         answer=resolve_answer(qa.get("answer"), options),
-        task=str(qa.get("task_name") or qa.get("task_id") or ""),
+        task=_task(qa),
         task_family=str(qa.get("category") or ""),
         evidence=evidence,
         flags=TASK_FLAGS.get(str(qa.get("task_id", "")).upper(), frozenset()),
@@ -154,6 +157,13 @@ def _item(
             **origin,
         },
     )
+
+
+def _task(qa: Mapping[str, Any]) -> str:
+    """The table's abbreviation where `task_id` is one, however it is written; else the record's own name."""
+    abbreviated = {task.casefold(): task for task in TASKS}
+    found = abbreviated.get(str(qa.get("task_id", "")).casefold())
+    return found or str(qa.get("task_name") or qa.get("task_id") or "")
 
 
 def _wrong(key: str, value: object, wanted: str) -> RecordError:

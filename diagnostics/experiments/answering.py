@@ -22,7 +22,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from diagnostics.experiments.context import Context
-from diagnostics.experiments.drift_record import answer_fields, choice_measure
 from diagnostics.experiments.pairs import (
     Pair,
     common_fields,
@@ -33,9 +32,9 @@ from diagnostics.experiments.pairs import (
     with_source,
 )
 from diagnostics.experiments.read_ahead import Fetch
+from diagnostics.experiments.replies import answer_fields, choice_measure
 from diagnostics.experiments.showing import Show, Source, as_sampled
-from diagnostics.models.backends.hf import Reply
-from diagnostics.models.backends.requests import Answer, Engine, PromptSettings, Request
+from diagnostics.models.backends.requests import Answer, Engine, PromptSettings, Reply, Request
 from diagnostics.store.records import Record
 
 __all__ = ["answer_pairs"]

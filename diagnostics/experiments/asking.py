@@ -25,14 +25,14 @@ from diagnostics.experiments.context import Context
 from diagnostics.experiments.definitions import Definition, head_mask
 from diagnostics.experiments.drift_measures import RoleMass, ShownUnits, measure_definition
 from diagnostics.experiments.drift_record import (
-    answer_fields,
-    choice_measure,
     position_warnings,
     prompt_fields,
 )
 from diagnostics.experiments.pairs import Measured, Pair
+from diagnostics.experiments.replies import answer_fields, choice_measure
 from diagnostics.experiments.showing import Source
-from diagnostics.models.backends.hf import Reply, answer
+from diagnostics.models.backends.hf import answer
+from diagnostics.models.backends.requests import Reply
 from diagnostics.models.loading import LoadedModel
 from diagnostics.models.prompting import Prompt, prepare_inputs
 

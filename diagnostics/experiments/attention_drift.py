@@ -47,9 +47,7 @@ from diagnostics.experiments.drift_measures import (
 )
 from diagnostics.experiments.drift_outcome import finish
 from diagnostics.experiments.drift_record import (
-    answer_fields,
     attention_part,
-    choice_measure,
     control_part,
     kept_rows,
     position_warnings,
@@ -60,7 +58,9 @@ from diagnostics.experiments.drift_record import (
 )
 from diagnostics.experiments.outcome import Outcome
 from diagnostics.experiments.pairs import Measured, Pair, Source, measure_pairs
-from diagnostics.models.backends.hf import Reply, answer
+from diagnostics.experiments.replies import answer_fields, choice_measure
+from diagnostics.models.backends.hf import answer
+from diagnostics.models.backends.requests import Reply
 from diagnostics.models.loading import LoadedModel
 from diagnostics.models.prompting import Prompt, prepare_inputs
 from diagnostics.store import tensor_parts as parts

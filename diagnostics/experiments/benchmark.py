@@ -22,9 +22,11 @@ from diagnostics.experiments.conditions import ALL, Answers, metric_of
 from diagnostics.experiments.context import Context
 from diagnostics.experiments.outcome import Outcome
 from diagnostics.experiments.pairs import Pair
+from diagnostics.experiments.usage import usage_metrics, usage_table
 from diagnostics.experiments.write_up import asked_of, write_up
 from diagnostics.models.backends import open_engine
 from diagnostics.report.benchmark import benchmark_figure
+from diagnostics.store.manifest import attempts_of, read_manifests
 from diagnostics.store.records import Record
 from diagnostics.store.summary import Metric, Row
 from diagnostics.strict import STRICT
@@ -54,11 +56,12 @@ def run(context: Context, config: Config) -> Outcome:
     asked = asked_of(context, pairs)
     tasks = task_table(asked.answers, asked.items, task_order(context.config.data.loader))
     times = time_table(asked.done)
+    usage = usage_table(attempts_of(read_manifests(context.folder.path)))
     return write_up(
         context,
         asked,
-        metrics=_headline(asked.answers, times),
-        tables={"tasks": tasks, "times": times},
+        metrics=_headline(asked.answers, times) | usage_metrics(usage),
+        tables={"tasks": tasks, "times": times} | ({} if usage.empty else {"usage": usage}),
         draw=lambda: benchmark_figure(tasks),
         baselines=[{}],
         rows=_time_rows(times, len(asked.done)),

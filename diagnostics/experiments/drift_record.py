@@ -7,19 +7,13 @@ from typing import Any
 import numpy as np
 
 import hooks
-from diagnostics.data.items import Item
 from diagnostics.experiments.drift_measures import Redundancy, ShownUnits
-from diagnostics.models.backends.hf import Reply
 from diagnostics.models.loading import LoadedModel
 from diagnostics.models.prompting import Prompt, past_training
-from diagnostics.scoring.accuracy import score_logprobs, score_reply
-from diagnostics.scoring.letters import EXTRACTOR_VERSION
 from diagnostics.store import tensor_parts as parts
 
 __all__ = [
-    "answer_fields",
     "attention_part",
-    "choice_measure",
     "control_part",
     "kept_rows",
     "position_warnings",
@@ -42,27 +36,6 @@ def prompt_fields(prompt: Prompt, inputs: Any, tokens: hooks.TokenMap) -> dict[s
         "n_prompt_tokens": prompt.n_tokens,
         "prompt_sha256": prompt.sha256,
     }
-
-
-def answer_fields(item: Item, reply: Reply) -> dict[str, Any]:
-    """The letter, where the item has options; an open-ended reply is kept and not judged here."""
-    fields: dict[str, Any] = {
-        "raw": reply.text,
-        "option_logprobs": dict(zip(item.letters, reply.option_logprobs, strict=False)),
-    }
-    if item.options:
-        score = score_reply(item, reply.text)
-        fields |= {"answer": score.answer, "rule": score.rule, "correct": score.correct}
-        fields["extractor"] = EXTRACTOR_VERSION
-    return fields
-
-
-def choice_measure(item: Item, reply: Reply) -> dict[str, float]:
-    """Whether the option with the likeliest letter is right: beside accuracy, never in place of it."""
-    if not reply.option_logprobs or item.answer is None:
-        return {}
-    chosen = score_logprobs(item, dict(zip(item.letters, reply.option_logprobs, strict=True)))
-    return {"choice_accuracy": float(bool(chosen.correct))}
 
 
 def position_warnings(loaded: LoadedModel, inputs: Any) -> list[str]:

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from diagnostics.errors import RunError
 from diagnostics.experiments.context import Context
-from diagnostics.store.finished import FinishedRun, find_runs, open_finished
+from diagnostics.store.finished import FinishedRun, find_run, open_finished
 from diagnostics.store.records import Record
 
 __all__ = ["agreement_table", "benchmark_run", "join"]
@@ -28,12 +27,7 @@ def benchmark_run(place: str) -> FinishedRun:
     Raises:
         RunError: there is none, it is not finished, or there are several.
     """
-    folders = find_runs([place])
-    if len(folders) > 1:
-        raise RunError(
-            f"{place} holds {len(folders)} runs.", remedy=f"Name one, such as benchmark_run={folders[0]}."
-        )
-    return open_finished(folders[0])
+    return open_finished(find_run(place, "benchmark_run"))
 
 
 def agreement_table(observed: Sequence[Record], benchmarked: Sequence[Record]) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from pydantic.dataclasses import dataclass
 
 from diagnostics.config import RunConfig, ShardConfig, run_config
 from diagnostics.errors import RunError
-from diagnostics.store.finished import find_runs
+from diagnostics.store.finished import find_run
 from diagnostics.store.manifest import read_manifests
 from diagnostics.strict import STRICT
 
@@ -43,22 +43,16 @@ def whole_run(config: Config) -> RunConfig:
         RunError: there is no run, or more than one.
         DamagedRunError: its manifest cannot be read. ConfigError: its configuration is not known any more.
     """
-    folders = find_runs([config.run])
-    if len(folders) > 1:
-        raise RunError(
-            f"{config.run} holds {len(folders)} runs.", remedy=f"Name one of them, such as run={folders[0]}."
-        )
-    manifests = read_manifests(folders[0])
+    folder = find_run(config.run, "run")
+    manifests = read_manifests(folder)
     if not manifests:
-        raise RunError(
-            "The folder has records but no manifest.", remedy="Give a run, whole.", path=folders[0]
-        )
+        raise RunError("The folder has records but no manifest.", remedy="Give a run, whole.", path=folder)
     stored = run_config(manifests[0].config)
-    whole = dataclasses.replace(stored, out=str(folders[0]), shard=ShardConfig())
+    whole = dataclasses.replace(stored, out=str(folder), shard=ShardConfig())
     if whole.hash != manifests[0].config_hash:
         raise RunError(
             "The run was made by another version of this program: its configuration reads otherwise now.",
             remedy="Put it together with the version that measured it (manifest.json names it).",
-            path=folders[0],
+            path=folder,
         )
     return whole

@@ -21,10 +21,10 @@ import hooks
 from diagnostics.data.items import Item
 from diagnostics.experiments import attention_drift
 from diagnostics.experiments.drift_measures import Redundancy, ShownUnits
-from diagnostics.experiments.drift_record import answer_fields, choice_measure
 from diagnostics.experiments.pairs import Measured, Pair, common_fields, shown_fields, with_source
+from diagnostics.experiments.replies import answer_fields, choice_measure
 from diagnostics.experiments.showing import Source
-from diagnostics.models.backends.hf import Reply
+from diagnostics.models.backends.requests import Reply
 from diagnostics.models.loading import LoadedModel
 from diagnostics.models.prompting import Prompt
 from diagnostics.store.records import Record, to_json

@@ -27,7 +27,7 @@ from diagnostics.experiments.pairs import item_sha256
 from diagnostics.report.rescoring import changes_table
 from diagnostics.scoring.accuracy import score_reply
 from diagnostics.scoring.letters import EXTRACTOR_VERSION
-from diagnostics.store import FinishedRun, Metric, Record, Row, Summary, find_runs, open_finished
+from diagnostics.store import FinishedRun, Metric, Record, Row, Summary, find_run, open_finished
 from diagnostics.strict import STRICT
 
 __all__ = ["USES", "Config", "run"]
@@ -65,19 +65,14 @@ class Config:
 
 def run(context: Context, config: Config) -> Outcome:
     """Read the replies again, write the new records and tables, print what changed."""
-    folders = find_runs([config.run], without=context.config.experiment)
-    if len(folders) > 1:
-        raise RunError(
-            f"{config.run} holds {len(folders)} runs.", remedy=f"Name one of them, such as run={folders[0]}."
-        )
-    finished = open_finished(folders[0])
+    finished = open_finished(find_run(config.run, "run", without=context.config.experiment))
     scored, reasons = _rescored(finished, _items_of(finished))
     if not scored:
         told = ", ".join(sorted(set(reasons.values())))
         raise RunError(
             f"None of its replies can be scored ({told}).",
             remedy="Give a run that asked questions with options, and the data set it asked them from.",
-            path=folders[0],
+            path=finished.folder,
         )
     _keep(context, [new for _, new in scored])
     paths = leave_out(context, reasons)

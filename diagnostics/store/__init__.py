@@ -16,7 +16,7 @@ from diagnostics.store.canonical import (
     pair_stem,
     plain,
 )
-from diagnostics.store.finished import FinishedRun, find_runs, load_summary, open_finished
+from diagnostics.store.finished import FinishedRun, find_run, find_runs, load_summary, open_finished
 from diagnostics.store.manifest import Attempt, Counts, Machine, Manifest, read_manifests
 from diagnostics.store.record_log import all_records, read_records
 from diagnostics.store.records import VOLATILE, Failure, Record, comparable, from_json, latest, to_json
@@ -67,6 +67,7 @@ __all__ = [
     "condition_id",
     "config_hash",
     "differing_keys",
+    "find_run",
     "find_runs",
     "from_json",
     "latest",

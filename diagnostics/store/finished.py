@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from diagnostics.errors import ForeignFolderError, IncompleteRunError
+from diagnostics.errors import ForeignFolderError, IncompleteRunError, RunError
 from diagnostics.store.manifest import Attempt, Manifest, attempts_of, read_manifests
 from diagnostics.store.record_log import read_records
 from diagnostics.store.records import Record
 from diagnostics.store.summary import Summary, read_summary
 
-__all__ = ["FinishedRun", "find_runs", "load_summary", "open_finished"]
+__all__ = ["FinishedRun", "find_run", "find_runs", "load_summary", "open_finished"]
 
 _PATTERN_MARKS = frozenset("*?[")
 
@@ -137,6 +137,25 @@ def find_runs(places: Sequence[str], *, without: str = "") -> list[Path]:
         for run in sorted(runs, key=_begun):
             found.setdefault(run.resolve(), run)
     return list(found.values())
+
+
+def find_run(place: str, key: str, *, without: str = "") -> Path:
+    """The one run folder that a place names.
+
+    Args:
+        place, without: see `find_runs`.
+        key: the configuration key that named the place, for the message.
+
+    Raises:
+        ForeignFolderError: the place leads to no run.
+        RunError: it leads to several.
+    """
+    folders = find_runs([place], without=without)
+    if len(folders) > 1:
+        raise RunError(
+            f"{place} holds {len(folders)} runs.", remedy=f"Name one of them, such as {key}={folders[0]}."
+        )
+    return folders[0]
 
 
 def _matching(place: str) -> list[Path]:

@@ -29,7 +29,8 @@ from diagnostics.errors import ConfigError
 from diagnostics.experiments.context import Context
 from diagnostics.experiments.definitions import Definition
 from diagnostics.experiments.drift_measures import RoleMass, ShownUnits, measure_definition
-from diagnostics.models.backends.hf import Reply, answer
+from diagnostics.models.backends.hf import answer
+from diagnostics.models.backends.requests import Reply
 from diagnostics.models.loading import LoadedModel, load_model
 from diagnostics.models.prompting import prepare_inputs
 from diagnostics.strict import from_mapping

@@ -10,16 +10,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from pydantic import PositiveInt
-from pydantic.dataclasses import dataclass as configured
+from pydantic.dataclasses import dataclass
 
 from diagnostics.data.items import Item
 from diagnostics.errors import DiagnosticsError, OutOfMemoryError, SharingError
-from diagnostics.models.backends.requests import Answer, Request
+from diagnostics.models.backends.requests import Answer, Reply, Request
 from diagnostics.models.backends.shared_prefix import (
     Decoded,
     answer_together,
@@ -39,31 +39,11 @@ from diagnostics.models.prompting import (
 )
 from diagnostics.strict import STRICT
 
-__all__ = ["Config", "HfEngine", "Reply", "answer", "engine"]
+__all__ = ["Config", "HfEngine", "answer", "engine"]
 
 _TOLERANCE = 1e-4
 """Largest difference of logits, as a share of the largest one, between questions asked together and alone; or
 four roundings of the model's number format, where those are coarser."""
-
-
-@dataclass(frozen=True)
-class Reply:
-    """What the model said.
-
-    Attributes:
-        text: the reply without special tokens.
-        option_logits: logit of each option's letter as the first token of the reply; empty where the item has
-            no options or a letter is not one token of this tokenizer.
-        option_logprobs: the same as log-probabilities over the whole vocabulary.
-        n_tokens: tokens generated.
-        cut: it ended because it had as many tokens as it may have.
-    """
-
-    text: str
-    option_logits: tuple[float, ...]
-    option_logprobs: tuple[float, ...]
-    n_tokens: int
-    cut: bool
 
 
 @torch.inference_mode()
@@ -110,7 +90,7 @@ def _options(tokenizer: Any, item: Item, first: torch.Tensor) -> tuple[tuple[flo
     return tuple(scores[index].tolist()), tuple(logprobs[index].tolist())
 
 
-@configured(frozen=True, config=STRICT)
+@dataclass(frozen=True, config=STRICT)
 class Config:
     """Parameters of this engine.
 

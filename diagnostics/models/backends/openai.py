@@ -71,7 +71,7 @@ class Config:
         image_detail: `detail` of each image, for endpoints that have such levels.
         logprobs: so many likeliest first tokens are asked for, at most 20; 0 for endpoints that refuse it.
         extra_body: further keys of the call; null takes one of ours away (`temperature`, `max_tokens`).
-        input_price, output_price: of a million tokens, for the cost in the manifest.
+        input_price, output_price: of a million tokens, for the cost in the summary.
     """
 
     base_url: str

@@ -18,7 +18,7 @@ from diagnostics.data.items import Item
 from diagnostics.models.prompting import Form
 from diagnostics.video.selection import Frames
 
-__all__ = ["Answer", "Engine", "PromptSettings", "Request"]
+__all__ = ["Answer", "Engine", "PromptSettings", "Reply", "Request"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,26 @@ class Request:
     condition: Mapping[str, Any]
     frames: Frames
     prompt: PromptSettings
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the model said.
+
+    Attributes:
+        text: the reply without special tokens.
+        option_logits: logit of each option's letter as the first token of the reply; empty where the item has
+            no options or a letter is not one token of this tokenizer.
+        option_logprobs: the same as log-probabilities over the whole vocabulary.
+        n_tokens: tokens generated.
+        cut: it ended because it had as many tokens as it may have.
+    """
+
+    text: str
+    option_logits: tuple[float, ...]
+    option_logprobs: tuple[float, ...]
+    n_tokens: int
+    cut: bool
 
 
 @dataclass(frozen=True)

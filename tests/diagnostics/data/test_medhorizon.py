@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnostics.data import load_items
+from diagnostics.data import load_items, task_order
+from diagnostics.data.build import settings
 from diagnostics.data.items import Evidence, Window
 from diagnostics.errors import (
     AnswerNotAnOptionError,
@@ -54,6 +55,15 @@ def load(write_lines, tmp_path):
     return _load
 
 
+def test_tasks_are_the_papers_in_the_order_of_its_table(load):
+    counts = (Path(__file__).parents[2] / "fixtures" / "medhorizon_counts.csv").read_text().splitlines()[1:]
+    order = task_order("medhorizon")
+    assert [task.upper() for task in order] == [line.split(",")[0] for line in counts]
+    assert set(order) == set(settings.TASKS)
+    loaded = load(video("a", *[qa(task.lower()) for task in order], qa("other")))
+    assert [item.task for item in loaded.items] == [*order, "name of other"]
+
+
 def test_one_record_a_video_becomes_one_item_a_question(load, tmp_path):
     loaded = load(
         video("002-010", qa("Size"), qa("PR")), video("us-1", qa("RSR"), video_path="us_study/01-lus.mp4")
@@ -64,7 +74,8 @@ def test_one_record_a_video_becomes_one_item_a_question(load, tmp_path):
     assert first.video_id == "real_colon/002-010.mp4"
     assert first.options == ("2 mm", "5 mm", "9 mm", "20 mm")
     assert first.answer == "C"
-    assert first.task == "name of Size"
+    assert first.task == "Size"
+    assert first.metadata["task_name"] == "name of Size"
     assert first.metadata["dataset"] == "real_colon"
     assert first.metadata["task_id"] == "Size"
     assert first.metadata["lesion"] == 2

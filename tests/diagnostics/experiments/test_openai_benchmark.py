@@ -113,7 +113,8 @@ def test_killed_in_the_middle_no_finished_item_is_asked_again(cache: Path, tmp_p
     assert [comparable(r) for r in read_records(folder)] == [comparable(r) for r in once]
     assert len(all_records(folder)) == N, "nothing twice"
     summaries = [json.loads((tmp_path / name / "summary.json").read_text()) for name in ("once", "killed")]
-    told = [{k: v for k, v in one["metrics"].items() if k != "engine_idle"} for one in summaries]
+    of_machine = ("engine_idle", "endpoint_prompt_tokens", "endpoint_reply_tokens")  # a kill loses its counts
+    told = [{k: v for k, v in one["metrics"].items() if k not in of_machine} for one in summaries]
     assert told[0] == told[1]
 
 
@@ -149,6 +150,23 @@ def test_the_key_is_in_no_file_and_on_no_screen(cache: Path, tmp_path: Path) -> 
     assert (told["base_url"], told["model"]) == (server.url, "org/served")
     assert told["retries"] == {"HTTP 503": 5}
     assert told["cost"] == pytest.approx((11 * 100 + 11 * 2 * 2) / 1e6)
+    metrics = json.loads((folder / "summary.json").read_text())["metrics"]
+    assert metrics["endpoint_cost"]["mean"] == pytest.approx(told["cost"])
+    assert "endpoint_cost" in finished.stdout
+
+
+def test_a_run_on_an_endpoint_does_without_torch(cache: Path, tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.argv = ['diagnostics', *sys.argv[1:]]\n"
+        "from diagnostics.__main__ import main\n"
+        "code = main()\n"
+        "heavy = {'torch', 'transformers', 'hooks'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else code)"
+    )
+    with serving(by_content) as server:
+        _, _, _, *arguments = command(server, tmp_path / "run", "data.n_videos=1")
+        finished = run(cache, [sys.executable, "-c", program, *arguments])
+    assert finished.returncode == 0, finished.stdout + finished.stderr
 
 
 def test_a_refused_key_ends_the_run_and_names_its_variable(cache: Path, tmp_path: Path) -> None:

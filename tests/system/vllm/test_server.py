@@ -26,8 +26,8 @@ from diagnostics.data.items import Item
 from diagnostics.errors import EndpointError
 from diagnostics.models.backends import open_engine
 from diagnostics.models.backends.chat_messages import pictures
-from diagnostics.models.backends.hf import Reply, answer
-from diagnostics.models.backends.requests import Answer, PromptSettings, Request
+from diagnostics.models.backends.hf import answer
+from diagnostics.models.backends.requests import Answer, PromptSettings, Reply, Request
 from diagnostics.models.config import BackendConfig, ModelConfig
 from diagnostics.models.loading import load_model
 from diagnostics.models.prompting import Prompt, prepare_inputs

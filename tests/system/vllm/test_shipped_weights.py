@@ -17,7 +17,8 @@ import pytest
 
 from diagnostics.data import minihorizon
 from diagnostics.data.items import Item
-from diagnostics.models.backends.hf import Reply, answer
+from diagnostics.models.backends.hf import answer
+from diagnostics.models.backends.requests import Reply
 from diagnostics.models.config import ModelConfig
 from diagnostics.models.loading import LoadedModel, load_model
 from diagnostics.models.prompting import Prompt, prepare_inputs
