@@ -87,7 +87,7 @@ def run(context: Context, config: Config) -> Outcome:
     folder.note(
         "rescored",
         {
-            "run": str(folders[0].resolve()),
+            "run": str(finished.folder.resolve()),
             "config_hash": finished.manifest.config_hash,
             "extractor": EXTRACTOR_VERSION,
         },
