@@ -45,6 +45,7 @@ NOT_RESULTS = frozenset(
         "data.cache",
         "backend.sharing",
         "backend.together",
+        "backend.batch",
         # Of a served model: where it is and how it is asked, not which one. Shards of a run may each have a
         # server of their own, and a server that comes back has another port; who answered is in the manifest.
         "backend.base_url",

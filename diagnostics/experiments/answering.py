@@ -154,6 +154,8 @@ class _Desk:
 
     def take(self, group: _Group) -> None:
         """Ask a group, once there is room for it."""
+        if self._waiting and not self._room(group):
+            self._engine.flush()
         self._wait(lambda: not self._waiting or self._room(group))
         if not self._started:
             self._tick()
@@ -179,6 +181,7 @@ class _Desk:
 
     def finish(self) -> None:
         """Wait for what is left."""
+        self._engine.flush()
         self._wait(lambda: not self._waiting)
 
     def _wait(self, ready: Callable[[], bool]) -> None:

@@ -1,8 +1,8 @@
 """Answers through transformers, in this process: greedy decoding after one prefill.
 
 `answer` asks one question; its prefill is the forward that hooks observe: nothing is run twice. `HfEngine`
-asks the questions of a video together (`shared_prefix`) and checks on the first video that this changes
-nothing.
+asks the questions of a video together (`shared_prefix`), lone questions of different videos in a padded batch
+where it is told to (`padded_batch`), and checks on the first pass of each kind that this changes nothing.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import torch
 from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
 
 from diagnostics.data.items import Item
 from diagnostics.errors import DiagnosticsError, OutOfMemoryError, SharingError
+from diagnostics.models.backends.padded_batch import answer_padded
 from diagnostics.models.backends.requests import Answer, Reply, Request
 from diagnostics.models.backends.shared_prefix import (
     Decoded,
@@ -98,10 +100,13 @@ class Config:
         sharing: questions that are shown the same frames share one preparation, one vision encoding and one
             prefill of the video. Checked on the first video; off, each is asked by itself.
         together: so many questions of a video at most in one pass.
+        batch: so many questions that share nothing, each of another video, in one padded pass, those of like
+            length together. Checked on the first such pass.
     """
 
     sharing: bool = True
     together: PositiveInt = 16
+    batch: PositiveInt = 1
 
 
 def engine(
@@ -115,18 +120,22 @@ def engine(
 class HfEngine:
     """transformers in this thread: a group's questions in one pass, or each alone where sharing is off.
 
-    Out of memory, the questions of a group are tried again one by one; one that still does not fit is refused
+    With `batch` above 1, a question alone in its group is held until there are twice as many as one pass
+    takes, so that those of like length go together.
+
+    Out of memory, the questions of a pass are tried again one by one; one that still does not fit is refused
     with `OutOfMemoryError`. Nothing is made smaller.
     """
-
-    in_flight = 1
 
     def __init__(
         self, load: Callable[[], LoadedModel], config: Config, note: Callable[[str, Any], None]
     ) -> None:
         self._load, self._note = load, note
         self.together = config.together if config.sharing else 1
-        self._checked = False
+        self._batch = config.batch
+        self.in_flight = 1 if config.batch == 1 else 2 * config.batch
+        self._held: list[tuple[Request, Future[Answer]]] = []
+        self._checked: set[str] = set()
 
     def __enter__(self) -> HfEngine:
         return self
@@ -139,51 +148,56 @@ class HfEngine:
         free_memory()
 
     def submit(self, group: Sequence[Request]) -> Sequence[Future[Answer]]:
-        """See `requests.Engine`: the futures are done."""
-        found: list[Answer | DiagnosticsError] = []
+        """See `requests.Engine`: the futures are done, but for a question that is held."""
+        futures: list[Future[Answer]] = [Future() for _ in group]
+        if self._batch > 1 and len(group) == 1:
+            self._held.append((group[0], futures[0]))
+        else:
+            _settle(futures, self._fitting(group, padded=False))
+        return futures
+
+    def flush(self) -> None:
+        """Answer the questions that are held."""
+        held, self._held = self._held, []
+        held.sort(key=lambda one: (one[0].frames.pixels.size, len(one[0].item.question)))
+        while held:
+            passed, held = held[: self._batch], held[self._batch :]
+            futures = [future for _, future in passed]
+            try:
+                _settle(futures, self._fitting([request for request, _ in passed], padded=True))
+            except Exception as error:  # noqa: BLE001 - handed to who waits, as if raised by `submit`
+                for future in futures:
+                    future.set_exception(error)
+
+    def _fitting(self, group: Sequence[Request], *, padded: bool) -> list[Answer | DiagnosticsError]:
+        """Answers to one pass; each by itself where memory runs out for all of them together."""
         try:
-            found = self._answer(group)
+            return self._answer(group, padded=padded)
         except (MemoryError, RuntimeError) as error:
             if not out_of_memory(error):
                 raise
             message = (str(error).strip().splitlines() or ["out of memory"])[0]
-        if not found:
-            free_memory()
-            found = self._alone(group) if len(group) > 1 else [_too_large(group[0], message)]
-        futures: list[Future[Answer]] = [Future() for _ in group]
-        for future, one in zip(futures, found, strict=True):
-            if isinstance(one, DiagnosticsError):
-                future.set_exception(one)
-            else:
-                future.set_result(one)
-        return futures
-
-    def _alone(self, group: Sequence[Request]) -> list[Answer | DiagnosticsError]:
-        """Each by itself, after memory ran out for all of them together."""
-        told = f"retried_alone: memory ran out with {len(group)} questions of the video together"
+        free_memory()
+        if len(group) == 1:
+            return [_too_large(group[0], message)]
+        told = f"retried_alone: memory ran out with {len(group)} questions together"
         found: list[Answer | DiagnosticsError] = []
         for request in group:
-            (future,) = self.submit([request])
-            error = future.exception()
-            if error is None:
-                answered = future.result()
-                found.append(replace(answered, notices=(*answered.notices, told)))
-            else:
-                assert isinstance(error, DiagnosticsError)
-                found.append(error)
+            (one,) = self._fitting([request], padded=False)
+            found.append(replace(one, notices=(*one.notices, told)) if isinstance(one, Answer) else one)
         return found
 
-    def _answer(self, group: Sequence[Request]) -> list[Answer | DiagnosticsError]:
+    def _answer(self, group: Sequence[Request], *, padded: bool) -> list[Answer | DiagnosticsError]:
         loaded = self._load()
         started = time.perf_counter()
-        once = processed_once(loaded) if len(group) > 1 else loaded
+        once = processed_once(loaded) if len(group) > 1 and not padded else loaded
         prompts = [_prepared(once, request) for request in group]
         asked = [
             (request, one) for request, one in zip(group, prompts, strict=True) if isinstance(one, Prompt)
         ]
         prepare = (time.perf_counter() - started) / len(group)
         started = time.perf_counter()
-        replies = iter(self._generate(loaded, asked))
+        replies = iter(self._generate(loaded, asked, padded=padded))
         generate = (time.perf_counter() - started) / max(1, len(asked))
         found: list[Answer | DiagnosticsError] = []
         for prompt in prompts:
@@ -197,7 +211,7 @@ class HfEngine:
         return found
 
     def _generate(
-        self, loaded: LoadedModel, asked: Sequence[tuple[Request, Prompt]]
+        self, loaded: LoadedModel, asked: Sequence[tuple[Request, Prompt]], *, padded: bool
     ) -> list[tuple[Reply, int]]:
         """Each reply with the largest position of its prompt."""
         if len(asked) < 2:
@@ -208,9 +222,12 @@ class HfEngine:
                 found.append((answer(loaded, inputs, request.item, request.prompt.max_new_tokens), largest))
             return found
         most = max(request.prompt.max_new_tokens for request, _ in asked)
-        decoded = answer_together(loaded, [prompt.inputs for _, prompt in asked], most, _ends(loaded))
-        if not self._checked:
-            self._check(loaded, asked, decoded)
+        together = answer_padded if padded else answer_together
+        decoded = together(loaded, [prompt.inputs for _, prompt in asked], most, _ends(loaded))
+        key = "batch" if padded else "sharing"
+        if key not in self._checked:
+            self._note(key, self._check(loaded, asked, decoded, key))
+            self._checked.add(key)
         return [
             (_reply(loaded, request.item, one.first_logits, one.tokens, most), one.largest_position)
             for (request, _), one in zip(asked, decoded, strict=True)
@@ -218,43 +235,63 @@ class HfEngine:
 
     @torch.inference_mode()
     def _check(
-        self, loaded: LoadedModel, asked: Sequence[tuple[Request, Prompt]], decoded: Sequence[Decoded]
-    ) -> None:
-        """That sharing changes nothing: the last question of the first group, by the plain road.
+        self,
+        loaded: LoadedModel,
+        asked: Sequence[tuple[Request, Prompt]],
+        decoded: Sequence[Decoded],
+        key: Literal["sharing", "batch"],
+    ) -> dict[str, Any]:
+        """That asking together changes nothing: one question of the first pass, by the plain road: the last,
+        which has all others before it, or the one with the most padding.
+
+        Returns:
+            What was found, for the manifest.
 
         Raises:
             SharingError: its tokens or pictures differ when prepared by itself, or its logits do; or
                 positions are not those of each prompt by itself.
         """
-        check_positions(loaded, [prompt.inputs for _, prompt in asked])
-        request, prompt = asked[-1]
+        remedy = "Set backend.sharing=false." if key == "sharing" else "Set backend.batch=1."
+        if key == "sharing":
+            check_positions(loaded, [prompt.inputs for _, prompt in asked])
+        place = len(asked) - 1 if key == "sharing" else int(np.argmin([one.n_tokens for _, one in asked]))
+        request, prompt = asked[place]
         plain = prepare_inputs(loaded, request.item, request.frames, **_settings(request)).inputs
         for name, value in plain.items():
             if isinstance(value, torch.Tensor) and not torch.equal(value, prompt.inputs[name]):
                 raise SharingError(
                     f"Prepared with others, the prompt has another {name} than prepared alone.",
-                    remedy="Set backend.sharing=false.",
+                    remedy=remedy,
                     item_id=request.item.id,
                 )
         logits = loaded.model(**plain.to(loaded.device), logits_to_keep=1, use_cache=False).logits[0, -1]
-        difference = float((logits.float() - decoded[-1].first_logits).abs().max())
+        difference = float((logits.float() - decoded[place].first_logits).abs().max())
         allowed = max(_TOLERANCE, 4 * torch.finfo(logits.dtype).eps) * float(logits.abs().max())
-        told = {
-            "questions": len(asked),
-            "prefix_tokens": common_prefix(loaded, [one.inputs for _, one in asked]),
-            "prompt_tokens": prompt.n_tokens,
-            "max_logit_difference": difference,
-            "allowed": allowed,
-        }
         if not difference <= allowed:
             raise SharingError(
                 f"Asked together, a question's logits differ by {difference:.3g} from those asked alone; "
                 f"rounding explains {allowed:.3g}.",
-                remedy="Set backend.sharing=false.",
+                remedy=remedy,
                 item_id=request.item.id,
             )
-        self._note("sharing", told)
-        self._checked = True
+        prompts = [one.inputs for _, one in asked]
+        lengths = {"longest_prompt": max(one["input_ids"].shape[1] for one in prompts)}
+        if key == "sharing":
+            lengths = {"prefix_tokens": common_prefix(loaded, prompts), "prompt_tokens": prompt.n_tokens}
+        return {
+            "questions": len(asked),
+            **lengths,
+            "max_logit_difference": difference,
+            "allowed": allowed,
+        }
+
+
+def _settle(futures: Sequence[Future[Answer]], found: Sequence[Answer | DiagnosticsError]) -> None:
+    for future, one in zip(futures, found, strict=True):
+        if isinstance(one, DiagnosticsError):
+            future.set_exception(one)
+        else:
+            future.set_result(one)
 
 
 def _settings(request: Request) -> dict[str, Any]:

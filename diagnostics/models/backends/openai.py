@@ -243,6 +243,9 @@ class OpenaiEngine:
         await asyncio.gather(*waiting, return_exceptions=True)
         await self._client.close()
 
+    def flush(self) -> None:
+        """Nothing is held back here."""
+
     def submit(self, group: Sequence[Request]) -> Sequence[Future[Answer]]:
         """See `requests.Engine`. Frames are encoded here, so that the caller's pictures can go."""
         assert self._loop is not None, "start comes first"

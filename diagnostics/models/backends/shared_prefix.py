@@ -25,7 +25,14 @@ import hooks
 from diagnostics.errors import SharingError
 from diagnostics.models.loading import LoadedModel
 
-__all__ = ["Decoded", "answer_together", "check_positions", "common_prefix", "prompt_positions"]
+__all__ = [
+    "Decoded",
+    "answer_together",
+    "cache_argument",
+    "check_positions",
+    "common_prefix",
+    "prompt_positions",
+]
 
 _BY_TOKEN = ("input_ids", "attention_mask", "position_ids", "mm_token_type_ids")
 """Inputs that have an entry a token; the others belong to the video and go with the prefix."""
@@ -166,7 +173,7 @@ def _prefill(loaded: LoadedModel, inputs: Mapping[str, Any], positions: Tensor, 
     given = {name: value for name, value in inputs.items() if name not in _BY_TOKEN}
     given |= {name: inputs[name][:, :length] for name in ("input_ids", "mm_token_type_ids") if name in inputs}
     given = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in given.items()}
-    base(**given, position_ids=positions.to(device), use_cache=True, **{_cache_argument(base): cache})
+    base(**given, position_ids=positions.to(device), use_cache=True, **{cache_argument(base): cache})
     return cache
 
 
@@ -177,7 +184,7 @@ class _Packed:
         self._model, self._device = loaded.model, loaded.device
         self._base = hooks.family_of(loaded.model).base(loaded.model)
         self._cache, self._prefix = cache, prefix
-        self._argument = _cache_argument(self._base)
+        self._argument = cache_argument(self._base)
         self._additive = loaded.model.config.get_text_config()._attn_implementation == "eager"
         self._owners = torch.empty(0, dtype=torch.long)
 
@@ -212,6 +219,6 @@ class _Packed:
         )[None, None]
 
 
-def _cache_argument(base: Any) -> str:
+def cache_argument(base: Any) -> str:
     """The name of the forward's cache: `cache` from transformers 5.24 on, where the older one warns."""
     return "cache" if "cache" in inspect.signature(base.forward).parameters else "past_key_values"

@@ -90,6 +90,9 @@ class VllmEngine:
         self._thread.start()
         ready.result()
 
+    def flush(self) -> None:
+        """Nothing is held back here."""
+
     def submit(self, group: Sequence[Request]) -> Sequence[Future[Answer]]:
         """See `requests.Engine`."""
         questions = [Question(request) for request in group]

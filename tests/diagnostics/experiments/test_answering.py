@@ -62,6 +62,8 @@ class Told:
     def start(self) -> None:
         self.started += 1
 
+    def flush(self) -> None: ...
+
     def submit(self, group: Sequence[Request]) -> Sequence[Future[Answer]]:
         self.groups.append([request.item.id for request in group])
         self.frames.append({id(request.frames.pixels) for request in group})

@@ -189,3 +189,24 @@ def test_runs_of_other_items_are_no_table(run: tuple[Path, str], diagnose: Diagn
     assert compared.returncode == 0, compared.stdout + compared.stderr
     assert "No table2: " in compared.stdout
     assert not (tmp_path / "out" / "tables" / "table2.csv").exists()
+
+
+def test_videos_in_one_padded_pass_give_the_same_records(
+    run: tuple[Path, str], diagnose: Diagnose, tmp_path: Path
+) -> None:
+    """One question a video asked alone, and three videos at a time; the last pass holds what is left."""
+    folders = [tmp_path / name for name in ("alone", "batched")]
+    for folder, batch in zip(folders, (1, 3), strict=True):
+        done = diagnose(*BENCHMARK, "data.questions=1", f"backend.batch={batch}", f"out={folder}")
+        assert done.returncode == 0, done.stdout + done.stderr
+    alone, batched = ({r.item_id: r for r in read_records(folder)} for folder in folders)
+    assert list(alone) != []
+    assert alone.keys() == batched.keys()
+    for name, record in alone.items():
+        other = batched[name]
+        assert (record.raw, record.prompt_sha256) == (other.raw, other.prompt_sha256)
+        assert list(record.option_logprobs.values()) == pytest.approx(
+            list(other.option_logprobs.values()), abs=1e-4
+        )
+    (manifest,) = read_manifests(folders[1])
+    assert manifest.checks["batch"]["questions"] == min(3, len(alone))
