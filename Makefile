@@ -53,6 +53,7 @@ bench: $(VENV)/.installed lmms-env
 	$(BIN)/python tests/benchmarks/lmms_eval.py
 	$(BIN)/python tests/benchmarks/shards.py
 	$(BIN)/python tests/benchmarks/threads.py
+	$(BIN)/python tests/benchmarks/patching.py
 
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info[:2] <= (3, 13), "Python 3.11 to 3.13 is needed: make PYTHON=python3.12"'

@@ -1,18 +1,16 @@
 """Attention of a few query rows, captured while the model computes as it always does.
 
-A function registered with transformers' attention interface delegates to the registered SDPA
-function with unchanged arguments, so that the logits stay as they were, bit for bit, and recomputes
-only the asked-for rows in float32 from the same queries and keys: after rotary positions and
-key/value cache, before grouped-query heads are expanded. The vision tower is left alone. Models
-whose attention does not go through the interface, or bends the softmax (sliding windows, soft caps,
-learned sinks), are refused by name and not mis-measured.
+The function registered with transformers' attention interface (`hooks.attention_calls`) delegates to
+the registered SDPA function with unchanged arguments, so that the logits stay as they were, bit for bit.
+Only the asked-for rows are recomputed, in float32, from the same queries and keys: after rotary positions
+and key/value cache, before grouped-query heads are expanded. The vision tower is left alone. Where a
+knockout is open too, rows are captured as it leaves them.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,21 +18,16 @@ import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
-from transformers import AttentionInterface
-from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from hooks.attention_calls import AttentionCall, attached, refuse_model
 from hooks.captured import Captured, CapturedBatch
-from hooks.errors import CaptureError, SelfCheckError, UnsupportedModelError
-from hooks.families import Family, family_of
+from hooks.errors import CaptureError, SelfCheckError
+from hooks.families import family_of
 from hooks.row_mass import GENERATED, LayerMass, RowPlan
+from hooks.sinks import Sinks, SinkScores, sink_scores
 from hooks.token_map import TokenMap
 
 __all__ = ["CaptureCheck", "Rows", "attention_rows", "verify_capture"]
-
-# Not "flash" anywhere in the name: transformers tests for that substring and would change the masks.
-_NAME = "sdpa_with_captured_rows"
-_DELEGATE = "sdpa"
 
 Rows = (
     str
@@ -50,120 +43,53 @@ Rows = (
 class _Session:
     """One open capture of one model."""
 
-    def __init__(self, plans: list[RowPlan], layer_of: dict[int, int], *, generated: bool) -> None:
+    def __init__(
+        self,
+        plans: list[RowPlan],
+        *,
+        generated: bool,
+        scores: SinkScores | None = None,
+    ) -> None:
         self.plans = plans
-        self.layer_of = layer_of
+        self.scores = scores
         self.generated = generated
         self.masses: list[dict[int, LayerMass]] = [{} for _ in plans]
 
     @torch.no_grad()
-    def observe(
-        self, layer: int, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, scaling: float
-    ) -> None:
-        """Add the wanted rows of one call of one layer. Shapes [batch, head, position, dim]."""
-        if query.shape[0] != len(self.plans):
+    def observe(self, call: AttentionCall) -> None:
+        """Add the wanted rows of one call of one layer."""
+        batch, heads = call.query.shape[:2]
+        if batch != len(self.plans):
             raise CaptureError(
-                f"The forward runs {query.shape[0]} sequences, the capture has {len(self.plans)} token maps.",
+                f"The forward runs {batch} sequences, the capture has {len(self.plans)} token maps.",
                 remedy="Give a list with one token map a sequence; beams cannot be captured.",
             )
-        with torch.autocast(query.device.type, enabled=False):
+        with torch.autocast(call.query.device.type, enabled=False):
             for row, (plan, masses) in enumerate(zip(self.plans, self.masses, strict=True)):
-                mass = masses.get(layer)
+                mass = masses.get(call.layer)
                 if mass is None:
-                    mass = masses[layer] = LayerMass(plan, query.shape[1], query.device)
-                own = None if mask is None else mask[row if mask.shape[0] > 1 else 0]
-                self._add(mass, query[row], key[row], value[row], own, scaling)
+                    sinks = None if self.scores is None else self.scores.mask(call.layer)
+                    mass = masses[call.layer] = LayerMass(plan, heads, call.query.device, sinks)
+                own = None if call.mask is None else call.mask[row if call.mask.shape[0] > 1 else 0]
+                self._add(mass, call, row, own)
 
-    def _add(
-        self, mass: LayerMass, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scaling: float
-    ) -> None:
+    def _add(self, mass: LayerMass, call: AttentionCall, row: int, mask: Tensor | None) -> None:
+        q, k, v = call.query[row], call.key[row], call.value[row]
+        forbidden = None if call.blocked is None else call.blocked.forbidden
         length, n_queries = mass.plan.length, q.shape[1]
         # Queries are the newest positions; a whole prompt starts at 0 even where a static cache has
         # empty places after it.
         offset = 0 if n_queries == length else k.shape[1] - n_queries
         if offset + n_queries <= length:
-            mass.add_prompt_rows(offset, q, k, v, mask, scaling)
+            mass.add_prompt_rows(offset, q, k, v, mask, call.scaling, forbidden)
         elif offset >= length:
             if self.generated:
-                mass.add_generated_rows(offset, q, k, v, mask, scaling)
+                mass.add_generated_rows(offset, q, k, v, mask, call.scaling, forbidden)
         else:
             raise CaptureError(
                 f"A forward of {n_queries} tokens from position {offset} passes the end at {length}.",
                 remedy="Map the prompt that is run, and use no static cache that is filled in parts.",
             )
-
-
-_SESSIONS: dict[int, _Session] = {}
-"""Open captures by the identity of each attention module they observe."""
-_LOCK = threading.Lock()
-
-
-def _observed_attention(
-    module: torch.nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    **kwargs: Any,
-) -> tuple[Tensor, Tensor | None]:
-    """The registered function: what the delegate returns, and the rows noted on the way."""
-    session = _SESSIONS.get(id(module))
-    if session is not None:
-        _refuse_call(module, kwargs)
-        scaling = kwargs.get("scaling")
-        scaling = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
-        session.observe(session.layer_of[id(module)], query, key, value, attention_mask, scaling)
-    return ALL_ATTENTION_FUNCTIONS[_DELEGATE](module, query, key, value, attention_mask, **kwargs)
-
-
-def _refuse_call(module: torch.nn.Module, kwargs: Mapping[str, Any]) -> None:
-    """Refuse what would make the recomputed rows differ from the layer's own attention."""
-    name = type(module).__name__
-    for key in ("sliding_window", "softcap", "s_aux", "position_bias"):
-        if kwargs.get(key) is not None:
-            raise UnsupportedModelError(
-                f"{name} uses {key}, which the recomputed rows do not reproduce.",
-                remedy="This model cannot be captured exactly.",
-            )
-    if kwargs.get("is_causal") is False:
-        raise UnsupportedModelError(
-            f"{name} attends in both directions.", remedy="Only causal decoder layers can be captured."
-        )
-    if kwargs.get("dropout"):
-        raise CaptureError("The model drops attention at random.", remedy="Call model.eval() first.")
-    if kwargs.get("output_attentions"):
-        raise CaptureError(
-            "output_attentions=True was passed under a capture.",
-            remedy="Leave it out: SDPA returns no attentions, and the capture returns the rows.",
-        )
-
-
-def _refuse_model(model: Any, family: Family) -> None:
-    """Refuse models whose attention does not go through the interface as it is read here."""
-    text = family.text_model(model)
-    name = type(model).__name__
-    config = text.config
-    flags = [getattr(text, flag, False) for flag in ("_supports_attention_backend", "_supports_sdpa")]
-    if not (all(flags) and text._can_set_attn_implementation()):
-        raise UnsupportedModelError(
-            f"{name} does not compute attention through transformers' attention interface.",
-            remedy="Use the checkpoint's native transformers class, not remote code.",
-        )
-    if config._attn_implementation == _NAME:
-        raise _open_already()
-    if config._attn_implementation != _DELEGATE:
-        raise UnsupportedModelError(
-            f"{name} runs with attn_implementation={config._attn_implementation!r}, not {_DELEGATE!r}.",
-            remedy=f'Load it with attn_implementation="{_DELEGATE}": the observed model is the measured one.',
-        )
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if kinds != {"full_attention"}:
-        raise UnsupportedModelError(
-            f"{name} has layers of kind {', '.join(sorted(kinds - {'full_attention'}))}.",
-            remedy="Only full attention in every layer can be captured.",
-        )
-    if model.training and getattr(config, "attention_dropout", 0.0):
-        raise CaptureError(f"{name} drops attention at random.", remedy="Call model.eval() first.")
 
 
 @contextmanager
@@ -176,6 +102,7 @@ def attention_rows(
     token_mass: bool = True,
     value_weighted: bool = False,
     generated: bool = False,
+    sinks: Sinks | None = None,
     check: bool = True,
 ) -> Iterator[Any]:
     """Capture the attention of some query rows during the forward inside the `with` block.
@@ -195,6 +122,8 @@ def attention_rows(
         value_weighted: also weight attention by the length of the value vectors it moves.
         generated: also capture decode steps of `model.generate`, as role `generated`. Its rows are the
             generated tokens fed back, so the last one is not among them. One sequence only.
+        sinks: of this model (`hooks.find_sinks`): also score every visual token, and sum by unit what goes
+            to sink tokens. One sequence only, its prompt in one forward.
         check: raise where a captured row does not sum to 1 within 1e-4. Missing layers and rows raise
             in any case, for there is then nothing to return.
 
@@ -207,13 +136,15 @@ def attention_rows(
         SelfCheckError: when the block ends, a layer or a row was not seen, or sums are off.
     """
     family = family_of(model)
-    _refuse_model(model, family)
+    refuse_model(model, family)
     maps = [tokens] if isinstance(tokens, TokenMap) else list(tokens)
     if generated and len(maps) > 1:
         raise CaptureError(
             "Generated rows of a batch mix with the padding of sequences that ended.",
             remedy="Generate one sequence at a time.",
         )
+    if sinks is not None and len(maps) > 1:
+        raise CaptureError("Sinks are scored in one sequence only.", remedy="Run one prompt at a time.")
     plans = [
         RowPlan.of(
             one,
@@ -225,12 +156,11 @@ def attention_rows(
         )
         for one, roles in zip(maps, _roles(maps, rows, isinstance(tokens, TokenMap)), strict=True)
     ]
-    modules = [family.attention(layer) for layer in family.layers(model)]
-    results = [Captured(plan, len(modules)) for plan in plans]
-    session = _Session(
-        plans, {id(module): index for index, module in enumerate(modules)}, generated=generated
-    )
-    with _open(model, family, session):
+    with ExitStack() as stack:
+        scores = None if sinks is None else stack.enter_context(sink_scores(model, maps[0], sinks))
+        results = [Captured(plan, len(family.layers(model)), scores) for plan in plans]
+        session = _Session(plans, generated=generated, scores=scores)
+        stack.enter_context(attached(model, family, watcher=session))
         yield results[0] if isinstance(tokens, TokenMap) else CapturedBatch(results)
     for result, masses in zip(results, session.masses, strict=True):
         result.finish(masses, check=check)
@@ -267,33 +197,6 @@ def _roles_of(tokens: TokenMap, rows: Any) -> dict[str, Int[np.ndarray, " row"]]
     if GENERATED in named:
         raise CaptureError(f"{GENERATED!r} is not a role of the prompt.", remedy="Pass generated=True.")
     return {name: np.atleast_1d(np.asarray(wanted)).astype(np.int64) for name, wanted in named.items()}
-
-
-def _open_already() -> CaptureError:
-    return CaptureError(
-        "A capture of this model is open already.",
-        remedy="Ask for all roles in one capture: rows may be a mapping with several.",
-    )
-
-
-@contextmanager
-def _open(model: Any, family: Family, session: _Session) -> Iterator[None]:
-    """Route the language model's attention through the capture, and put everything back after."""
-    with _LOCK:
-        if any(module in _SESSIONS for module in session.layer_of):
-            raise _open_already()
-        _SESSIONS.update(dict.fromkeys(session.layer_of, session))
-    AttentionInterface.register(_NAME, _observed_attention)
-    # Without a mask function of its own name the model would be given no mask at all, silently.
-    AttentionMaskInterface.register(_NAME, sdpa_mask)
-    try:
-        model.set_attn_implementation({family.text_config_key: _NAME})
-        yield
-    finally:
-        with _LOCK:
-            for module in session.layer_of:
-                _SESSIONS.pop(module, None)
-        model.set_attn_implementation({family.text_config_key: _DELEGATE})
 
 
 @dataclass(frozen=True)

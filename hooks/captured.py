@@ -10,6 +10,7 @@ from jaxtyping import Float, Int
 
 from hooks.errors import CaptureError, SelfCheckError
 from hooks.row_mass import GENERATED, LayerMass, RowPlan
+from hooks.sinks import SinkScores
 
 __all__ = ["Captured", "CapturedBatch"]
 
@@ -23,6 +24,7 @@ class _Arrays:
     tokens: Float[np.ndarray, "layer role token"] | None
     value_units: Float[np.ndarray, "layer head role unit"] | None
     value_rest: Float[np.ndarray, "layer head role"] | None
+    sink_units: Float[np.ndarray, "layer head role unit"] | None
     row_units: Float[np.ndarray, "layer head query unit"] | None
     row_rest: Float[np.ndarray, "layer head query"] | None
     row_positions: Int[np.ndarray, " query"]
@@ -36,8 +38,8 @@ class Captured:
     mass is the mean over its rows. All arrays are float32 on the CPU.
     """
 
-    def __init__(self, plan: RowPlan, layers: int) -> None:
-        self._plan = plan
+    def __init__(self, plan: RowPlan, layers: int, scores: SinkScores | None = None) -> None:
+        self._plan, self._scores = plan, scores
         self._arrays: _Arrays | None = None
         self.layers = tuple(range(layers))
         """Decoder layers, in order: the `layer` axis."""
@@ -83,6 +85,16 @@ class Captured:
         """Value-weighted attention to all that is not video or image; adds to `value_mass`."""
         return self._of_role(self._asked("value_rest", "value_weighted"), role, axis=2)
 
+    def sink_unit_mass(self, role: str | None = None) -> Float[np.ndarray, "layer head *role unit"]:
+        """The part of `unit_mass` that goes to sink tokens: less it, attention is that on other tokens."""
+        return self._of_role(self._asked("sink_units", "sinks"), role, axis=2)
+
+    def sink_score(self) -> Float[np.ndarray, "layer token"]:
+        """How much of a sink each visual token is as it enters each layer: `hooks.sinks`, phi."""
+        self._asked("sink_units", "sinks")
+        assert self._scores is not None
+        return self._scores.score
+
     def row_unit_mass(self) -> Float[np.ndarray, "layer head query unit"]:
         """Attention of every captured row to each unit, before any mean over rows."""
         return self._asked("row_units", "keep_rows")
@@ -103,7 +115,10 @@ class Captured:
         array = getattr(self._read(), name)
         if array is None:
             raise CaptureError(
-                f"{option} was not asked for.", remedy=f"Pass {option}=True to hooks.attention_rows."
+                f"{option} was not asked for.",
+                remedy="Pass hooks.find_sinks(...) as sinks to hooks.attention_rows."
+                if option == "sinks"
+                else f"Pass {option}=True to hooks.attention_rows.",
             )
         return array
 
@@ -178,6 +193,7 @@ class Captured:
             tokens=stack("tokens"),
             value_units=stack("value_units"),
             value_rest=stack("value_rest"),
+            sink_units=stack("sink_units"),
             row_units=rows(0),
             row_rest=rows(1),
             row_positions=np.concatenate(
@@ -201,7 +217,7 @@ class Captured:
 def _average_generated(ordered: list[LayerMass], count: int) -> None:
     """Turn the generated role's sums into means; NaN where nothing was fed back: undefined is not zero."""
     for mass in ordered:
-        for tensor in (mass.units, mass.rest, mass.value_units, mass.value_rest):
+        for tensor in (mass.units, mass.rest, mass.value_units, mass.value_rest, mass.sink_units):
             if tensor is not None:
                 tensor[:, -1] /= count
         if mass.tokens is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "CaptureError",
     "HooksError",
+    "InterventionError",
     "SelfCheckError",
     "TokenMapError",
     "UnsupportedModelError",
@@ -50,3 +51,7 @@ class CaptureError(HooksError):
 
 class SelfCheckError(HooksError):
     """A capture ran but what it saw is not what it promised: a layer or row is missing, sums are off."""
+
+
+class InterventionError(HooksError):
+    """An intervention was asked for, or used, in a way that is impossible or has no single meaning."""

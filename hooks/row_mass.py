@@ -9,26 +9,29 @@ Legend: g query heads that share a key/value head, r rows, d head dimension, k k
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
 import numpy as np
 import torch
 from einops import rearrange, reduce
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from hooks.errors import CaptureError
 from hooks.token_map import TokenMap
 
-__all__ = ["GENERATED", "ROW_CHUNK", "LayerMass", "RowPlan"]
+__all__ = ["GENERATED", "ROW_CHUNK", "LayerMass", "RowPlan", "blocked_keys", "exponentials", "unit_runs"]
 
 GENERATED = "generated"
 """The role of query rows past the prompt: tokens that were generated and fed back."""
 
 ROW_CHUNK = 128
 """Rows whose scores are held at once: bounds memory when thousands of rows are asked for."""
+
+Forbidden = Callable[[Int[np.ndarray, " r"], slice, int], Bool[np.ndarray, "g r k"] | None]
+"""Which keys are barred, by rows' positions, a run of heads and the number of keys: `BlockPlan.forbidden`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +97,7 @@ class RowPlan:
             positions=positions.astype(np.int64),
             weights=weights,
             visual=torch.from_numpy(tokens.visual),
-            segments=_segments(tokens),
+            segments=unit_runs(tokens),
             n_units=tokens.n_units,
             keep_rows=keep_rows,
             token_mass=token_mass,
@@ -111,7 +114,8 @@ class RowPlan:
         return self._placed[device]
 
 
-def _segments(tokens: TokenMap) -> tuple[tuple[int, int, int], ...]:
+def unit_runs(tokens: TokenMap) -> tuple[tuple[int, int, int], ...]:
+    """Runs of units of equal size on the `token` axis: (first token, units, tokens a unit) of each."""
     segments, first = [], 0
     for size, run in groupby(tokens.tokens_per_unit.tolist()):
         units = len(list(run))
@@ -123,7 +127,13 @@ def _segments(tokens: TokenMap) -> tuple[tuple[int, int, int], ...]:
 class LayerMass:
     """What one layer's rows of one sequence have added up to so far."""
 
-    def __init__(self, plan: RowPlan, heads: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        plan: RowPlan,
+        heads: int,
+        device: torch.device,
+        sinks: Bool[Tensor, " token"] | None = None,
+    ) -> None:
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(*shape, device=device)
 
@@ -136,10 +146,19 @@ class LayerMass:
         self.tokens = zeros(roles, len(plan.visual)) if plan.token_mass else None
         self.value_units = zeros(heads, roles, plan.n_units) if plan.value_weighted else None
         self.value_rest = zeros(heads, roles) if plan.value_weighted else None
+        self.sinks = sinks
+        self.sink_units = None if sinks is None else zeros(heads, roles, plan.n_units)
         self.kept: list[tuple[Tensor, Tensor]] = []
 
     def add_prompt_rows(
-        self, offset: int, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scaling: float
+        self,
+        offset: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        scaling: float,
+        forbidden: Forbidden | None = None,
     ) -> None:
         """Add the wanted rows among the queries at prompt positions `offset` and after.
 
@@ -156,18 +175,27 @@ class LayerMass:
         for first in range(start, end, ROW_CHUNK):
             last = min(end, first + ROW_CHUNK)
             rows = torch.from_numpy(positions[first:last] - offset).to(q.device)
-            self._add(rows, self.plan.weights[:, first:last].to(q.device), q, k, v, mask, scaling)
+            weights = self.plan.weights[:, first:last].to(q.device)
+            self._add(rows, weights, q, k, v, mask, scaling, _barred(forbidden, positions[first:last]))
         self.seen[start:end] = True
 
     def add_generated_rows(
-        self, offset: int, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scaling: float
+        self,
+        offset: int,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        mask: Tensor | None,
+        scaling: float,
+        forbidden: Forbidden | None = None,
     ) -> None:
         """Add queries past the prompt to the sum of the generated role."""
         rows = torch.arange(q.shape[1], device=q.device)
         weights = torch.zeros(len(self.plan.roles), len(rows), device=q.device)
         weights[-1] = 1.0
-        self._add(rows, weights, q, k, v, mask, scaling)
-        self.decoded += range(offset, offset + len(rows))
+        positions = np.arange(offset, offset + len(rows))
+        self._add(rows, weights, q, k, v, mask, scaling, _barred(forbidden, positions))
+        self.decoded += positions.tolist()
 
     def _add(
         self,
@@ -178,6 +206,7 @@ class LayerMass:
         v: Shaped[Tensor, "kv_head k d"],
         mask: Shaped[Tensor, "mask_head query k"] | None,
         scaling: float,
+        barred: Callable[[slice, int], Bool[np.ndarray, "g r k"] | None] | None,
     ) -> None:
         heads, n_keys = q.shape[0], k.shape[1]
         group = heads // k.shape[0]
@@ -188,11 +217,12 @@ class LayerMass:
             visual = visual[: int((self.plan.visual < n_keys).sum())]
         # Not index_select: it would first copy all of a transposed tensor.
         wanted = q[:, rows].float().mul_(scaling)
-        blocked = _blocked(rows, q.shape[1], n_keys)
+        blocked = blocked_keys(rows, q.shape[1], n_keys)
         kept = []
         for index in range(k.shape[0]):
             here = slice(index * group, (index + 1) * group)
-            norm, scores = _exponentials(wanted[here], k[index], rows, mask, here, blocked)
+            barred_here = None if barred is None else barred(here, n_keys)
+            norm, scores = exponentials(wanted[here], k[index], rows, mask, here, blocked, barred_here)
             self._reduce(weights / norm, scores, v[index], here, visual, other)
             if self.plan.keep_rows:
                 kept.append(self._rows(scores, norm, visual, other))
@@ -217,6 +247,8 @@ class LayerMass:
         mean = torch.bmm(weights, scores)
         per_token = mean.index_select(-1, visual)
         self.units[here] += self._per_unit(per_token)
+        if self.sinks is not None and self.sink_units is not None:
+            self.sink_units[here] += self._per_unit(per_token * self.sinks[: per_token.shape[-1]])
         self.rest[here] += mean @ other
         if self.tokens is not None:
             self.tokens[:, : per_token.shape[-1]] += per_token.sum(dim=0) / self.units.shape[0]
@@ -252,7 +284,14 @@ class LayerMass:
         return torch.cat(sums, dim=-1) if len(sums) > 1 else sums[0]
 
 
-def _blocked(rows: Int[Tensor, " r"], n_queries: int, n_keys: int) -> tuple[int, Tensor] | None:
+def _barred(
+    forbidden: Forbidden | None, positions: Int[np.ndarray, " r"]
+) -> Callable[[slice, int], Bool[np.ndarray, "g r k"] | None] | None:
+    """What a knockout bars for some rows, by a run of heads and the number of keys."""
+    return None if forbidden is None else lambda here, n_keys: forbidden(positions, here, n_keys)
+
+
+def blocked_keys(rows: Int[Tensor, " r"], n_queries: int, n_keys: int) -> tuple[int, Tensor] | None:
     """Keys a row may not see where there is no mask, as (first column, [r, columns]); None for none.
 
     The delegate's own rule: one query sees every key; several see the keys up to their own index
@@ -265,17 +304,20 @@ def _blocked(rows: Int[Tensor, " r"], n_queries: int, n_keys: int) -> tuple[int,
     return first, columns[None, :] > rows[:, None]
 
 
-def _exponentials(
+def exponentials(
     q: Float[Tensor, "g r d"],
     k: Shaped[Tensor, "k d"],
     rows: Int[Tensor, " r"],
     mask: Tensor | None,
     here: slice,
     blocked: tuple[int, Tensor] | None,
+    barred: Bool[np.ndarray, "g r k"] | None = None,
 ) -> tuple[Float[Tensor, "g 1 r"], Float[Tensor, "g r k"]]:
     """Softmax before its division: the sums, and the exponentials, made in place of the scores."""
     scores = rearrange(rearrange(q, "g r d -> (g r) d") @ k.float().T, "(g r) k -> g r k", g=q.shape[0])
     _mask_(scores, rows, mask, here, blocked)
+    if barred is not None:
+        scores.masked_fill_(torch.from_numpy(barred).to(scores.device), float("-inf"))
     scores.sub_(scores.amax(dim=-1, keepdim=True)).exp_()
     return reduce(scores, "g r k -> g 1 r", "sum"), scores
 

@@ -44,6 +44,7 @@ from diagnostics.experiments.drift_measures import (
     control_measures,
     measure_definition,
     redundancy_of,
+    sink_measures,
 )
 from diagnostics.experiments.drift_outcome import finish
 from diagnostics.experiments.drift_record import (
@@ -93,6 +94,8 @@ class Config:
         feature, features: embeddings for similarity: `projector`, `vit`, `layer:N`.
         control: what stands in for the video in the control: `blank`, `permuted` frames, or `none`.
         value_weighted: also weight attention by the norm of the value vectors.
+        sinks: also score every visual token as a sink, and measure without the attention on sinks. Not in
+            the YAML file, so that runs without it keep the hash they had: `+exp.sinks=true`.
         keep_rows: also keep every query row by itself (files of 17 MB and more for an 8B model).
         item_figures: how many items get pictures of their own.
         top_units: how many of the most attended units those pictures show.
@@ -114,6 +117,7 @@ class Config:
     features: tuple[Feature, ...] = ("projector", "vit")
     control: Literal["blank", "permuted", "none"] = "blank"
     value_weighted: bool = True
+    sinks: bool = False
     keep_rows: bool = False
     item_figures: NonNegativeInt = 6
     top_units: PositiveInt = 8
@@ -176,6 +180,7 @@ class Measurement:
         self.config = config
         self.stack = stack
         self.checked = False
+        self.sinks: hooks.Sinks | None = None
         self.held: list[torch.Tensor] = []
 
     def __call__(self, pair: Pair, source: Source) -> Measured:
@@ -264,6 +269,9 @@ class Measurement:
                 f"exp.layers={self.config.layers} is empty: {loaded.config.name} has {n_layers} layers.",
                 remedy="Choose all or last.",
             )
+        if self.config.sinks:
+            self.sinks = hooks.find_sinks(loaded.model, int(tokens.input_ids[0]))
+            self.context.folder.note("sinks", asdict(self.sinks))
         check = hooks.verify_capture(loaded.model, inputs, tokens, self._rows(tokens))
         self.context.folder.note("capture", asdict(check))
         self.stack.enter_context(hooks.reuse_vision(loaded.model, entries=_HELD_VIDEOS))
@@ -281,6 +289,7 @@ class Measurement:
                 generated=True,
                 keep_rows=self.config.keep_rows,
                 value_weighted=self.config.value_weighted,
+                sinks=self.sinks,
             ) as captured,
         ):
             reply = answer(loaded, inputs, item, self.context.config.backend.max_new_tokens)
@@ -346,6 +355,15 @@ class Measurement:
         if self.config.value_weighted:
             weighted = RoleMass(captured.value_mass(role), captured.value_rest_mass(role))
             measures |= measured(weighted, "_value_weighted")
+        if self.sinks is not None:
+            on_sinks = captured.sink_unit_mass(role)
+            measures |= measured(
+                RoleMass(*probes.without_sinks(mass.units, captured.rest_mass(role), on_sinks)),
+                "_without_sinks",
+            )
+            measures |= sink_measures(
+                mass.units[taken], on_sinks[taken], self.sinks.of(captured.sink_score())
+            )
         if control is not None:
             baseline = RoleMass(control.unit_mass(role), control.rest_mass(role))
             measures |= measured(baseline, "_position_only")
@@ -377,7 +395,9 @@ class Measurement:
             layer=np.array(captured.layers, np.int32),
             role=captured.roles,
             option=pair.item.letters if reply.option_logits else (),
-            attention=attention_part(captured, value_weighted=self.config.value_weighted),
+            attention=attention_part(
+                captured, value_weighted=self.config.value_weighted, sinks=self.config.sinks
+            ),
             rows=kept_rows(captured) if self.config.keep_rows else None,
             similarity=None if redundancy is None else similarity_part(redundancy),
             control=None if control is None else control_part(captured, control, self.config.control),

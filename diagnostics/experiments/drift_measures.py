@@ -20,6 +20,7 @@ __all__ = [
     "control_measures",
     "measure_definition",
     "redundancy_of",
+    "sink_measures",
 ]
 
 
@@ -116,6 +117,18 @@ def control_measures(
             )
         measures |= {f"{name}{suffix}": _defined_mean(values) for name, values in named.items()}
     return measures
+
+
+def sink_measures(
+    heads: Float[np.ndarray, "head unit"],
+    on_sinks: Float[np.ndarray, "head unit"],
+    is_sink: Bool[np.ndarray, "layer token"],
+) -> dict[str, float]:
+    """How many of the video's tokens are sinks, and the share of its attention that goes to them."""
+    return {
+        "sink_share": _defined_mean(probes.sink_share(heads, on_sinks)),
+        "sink_tokens": float(is_sink.mean()),
+    }
 
 
 def _defined_mean(values: Float[np.ndarray, "*head"]) -> float:

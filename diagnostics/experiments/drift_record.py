@@ -55,7 +55,7 @@ def tokens_part(tokens: hooks.TokenMap) -> parts.Tokens:
     return parts.Tokens(*(array.astype(np.int32) for array in places))
 
 
-def attention_part(captured: hooks.Captured, *, value_weighted: bool) -> parts.Attention:
+def attention_part(captured: hooks.Captured, *, value_weighted: bool, sinks: bool = False) -> parts.Attention:
     """Attention of every layer, head and role."""
     return parts.Attention(
         captured.unit_mass(),
@@ -63,6 +63,8 @@ def attention_part(captured: hooks.Captured, *, value_weighted: bool) -> parts.A
         captured.token_mass(),
         captured.value_mass() if value_weighted else None,
         captured.value_rest_mass() if value_weighted else None,
+        captured.sink_score() if sinks else None,
+        captured.sink_unit_mass() if sinks else None,
     )
 
 

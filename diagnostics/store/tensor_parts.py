@@ -36,10 +36,15 @@ __all__ = [
     "Answer",
     "Attention",
     "Control",
+    "Knockout",
+    "Lens",
     "PairTensors",
+    "Patching",
     "Rows",
     "Similarity",
+    "States",
     "Tokens",
+    "UnitMaps",
     "Units",
     "Variable",
     "schema_of",
@@ -93,6 +98,7 @@ class Attention:
         value_mass: as unit_mass, each token weighted by the norm of its value vector.
         value_rest_mass: the same of all that is not video; with value_mass it sums to no fixed number.
         sink_score: how much of a sink each visual token is, in that layer.
+        sink_unit_mass: the part of unit_mass that goes to sink tokens: less it, the sink-filtered mass.
     """
 
     unit_mass: Float32[np.ndarray, "layer head role unit"]
@@ -101,6 +107,7 @@ class Attention:
     value_mass: Float32[np.ndarray, "layer head role unit"] | None = None
     value_rest_mass: Float32[np.ndarray, "layer head role"] | None = None
     sink_score: Float32[np.ndarray, "layer token"] | None = None
+    sink_unit_mass: Float32[np.ndarray, "layer head role unit"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +143,103 @@ class Control:
 
     Attributes:
         kind: which control (`blank`, `permuted`).
+        value_mass: as unit_mass, each token weighted by the norm of its value vector.
     """
 
     unit_mass: Float32[np.ndarray, "layer head role unit"]
     rest_mass: Float32[np.ndarray, "layer head role"]
     kind: str
+    value_mass: Float32[np.ndarray, "layer head role unit"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """States of the residual stream, the mean over each unit's tokens.
+
+    Attributes:
+        unit_state: what enters each layer; an entry of `layer` as large as the number of decoder layers is
+            what enters the final norm.
+    """
+
+    unit_state: Float32[np.ndarray, "layer unit feature"]
+
+
+@dataclass(frozen=True, slots=True)
+class UnitMaps:
+    """Maps over units, and what happened when units were removed in their order.
+
+    Here an entry of `role` is a map (or an ordering: random, oracle), one of `query` a point of its curves.
+
+    Attributes:
+        unit_score: each map's score of each unit.
+        removed: how many units are removed (deletion) or left (insertion) at each point.
+        deletion, insertion: the outcome there.
+    """
+
+    unit_score: Float32[np.ndarray, "role unit"]
+    removed: Int32[np.ndarray, " query"]
+    deletion: Float32[np.ndarray, "role query"]
+    insertion: Float32[np.ndarray, "role query"]
+
+
+@dataclass(frozen=True, slots=True)
+class Lens:
+    """What the logit lens sees, by layer: layer k is what enters it, the last one what enters the final norm.
+
+    Attributes:
+        letter_logits, word_logits: of each option's letter, and of the first token of its text, at the
+            prompt's last position; words are left out where two options begin alike.
+        letter_attribution, word_attribution: the part of these logits that each head writes itself; NaN in
+            the last layer, which is none.
+        word_rank: of the right option's word at each unit, how many tokens are likelier.
+        word_share: its probability there among the options' words.
+    """
+
+    letter_logits: Float32[np.ndarray, "layer option"]
+    letter_attribution: Float32[np.ndarray, "layer head option"]
+    word_logits: Float32[np.ndarray, "layer option"] | None = None
+    word_attribution: Float32[np.ndarray, "layer head option"] | None = None
+    word_rank: Int32[np.ndarray, "layer unit"] | None = None
+    word_share: Float32[np.ndarray, "layer unit"] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Knockout:
+    """Logits of the options' letters with edges blocked.
+
+    Here an entry of `layer` is the centre of a window, one of `role` a blocked path (`path:random` its random
+    control), one of `query` a road out of the video; the roads' names are among the definitions.
+
+    Attributes:
+        window_logits: with each path blocked in each window; NaN for a path the prompt does not have.
+        all_layers_logits: with each path blocked in every layer.
+        road_logits: with nothing blocked, without video, and with each road out of it blocked.
+    """
+
+    window_logits: Float32[np.ndarray, "layer role option"]
+    all_layers_logits: Float32[np.ndarray, "role option"]
+    road_logits: Float32[np.ndarray, "query option"]
+
+
+@dataclass(frozen=True, slots=True)
+class Patching:
+    """Logits of the options' letters with states of one video put into the run of another.
+
+    Here an entry of `layer` is that at whose input they were put, one of `role` a set of positions: `unit:N`,
+    `evidence`, `others`, `question`, `options`, `last`.
+
+    Attributes:
+        logits: of the patched runs; NaN where a cell was not made.
+        clean, corrupt: of the two runs.
+        leak: what DeepStack still adds of the other video to the set's tokens, as a share of the patch.
+        screen: the effect on the logit difference to first order, where it was asked for.
+    """
+
+    logits: Float32[np.ndarray, "layer role option"]
+    clean: Float32[np.ndarray, " option"]
+    corrupt: Float32[np.ndarray, " option"]
+    leak: Float32[np.ndarray, "layer role"]
+    screen: Float32[np.ndarray, "layer role"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +276,11 @@ class PairTensors:
     rows: Rows | None = None
     similarity: Similarity | None = None
     control: Control | None = None
+    states: States | None = None
+    unit_maps: UnitMaps | None = None
+    lens: Lens | None = None
+    knockout: Knockout | None = None
+    patching: Patching | None = None
     answer: Answer | None = None
     definitions: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -251,6 +355,11 @@ PARTS: dict[str, type] = {
     "rows": Rows,
     "similarity": Similarity,
     "control": Control,
+    "states": States,
+    "unit_maps": UnitMaps,
+    "lens": Lens,
+    "knockout": Knockout,
+    "patching": Patching,
     "answer": Answer,
 }
 """The groups of a tensor file and their classes; `units` and `tokens` are always there."""

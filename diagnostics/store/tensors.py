@@ -10,7 +10,8 @@ the root would hide it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from diagnostics.store.atomic import publish
 from diagnostics.store.canonical import condition_id, plain
 from diagnostics.store.tensor_parts import AXES, PARTS, PairTensors, schema_of
 
-__all__ = ["TENSOR_SCHEMA", "read_tensors", "tensor_fault", "write_tensors"]
+__all__ = ["TENSOR_SCHEMA", "read_layer", "read_tensors", "tensor_fault", "write_tensors"]
 
 TENSOR_SCHEMA = 1
 """Version of the file's layout, in its attribute `schema`."""
@@ -107,17 +108,43 @@ def _storable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
 
 
-def read_tensors(path: Path) -> PairTensors:
+def read_tensors(path: Path, only: Collection[str] | None = None) -> PairTensors:
     """The arrays in a tensor file.
+
+    Args:
+        path: the file.
+        only: parts to read, `units` and `tokens` among them; None for all that it has.
 
     Raises:
         FileNotFoundError: there is no such file.
         DamagedRunError: it is no tensor file of this schema, or cannot be read.
     """
+    with _opened(path) as file:
+        return _read(file, PARTS if only is None else only)
+
+
+def read_layer(path: Path, location: str, place: int) -> np.ndarray:
+    """One layer of one array, such as `states/unit_state`: one read, whatever the file holds besides.
+
+    Args:
+        path: the file.
+        location: of an array whose first axis is `layer`.
+        place: along that axis.
+
+    Raises:
+        FileNotFoundError, DamagedRunError: as `read_tensors`.
+    """
+    with _opened(path) as file:
+        found: np.ndarray = file[location][place]
+        return found
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[h5py.File]:
     try:
         with h5py.File(path, "r", locking=False) as file:
             _require_schema(file)
-            return _read(file)
+            yield file
     except FileNotFoundError:
         raise
     except (OSError, KeyError, ValueError, TypeError) as error:
@@ -128,10 +155,10 @@ def read_tensors(path: Path) -> PairTensors:
         ) from error
 
 
-def _read(file: h5py.File) -> PairTensors:
+def _read(file: h5py.File, wanted: Collection[str]) -> PairTensors:
     parts: dict[str, Any] = {}
     for name, kind in PARTS.items():
-        if name in file:
+        if name in file and name in wanted:
             group = file[name]
             present = [v.name for v in schema_of(kind) if not v.optional or v.name in group]
             values = {variable: group[variable][...] for variable in present}

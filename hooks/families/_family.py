@@ -77,9 +77,29 @@ class Family:
         """Decoder layers in order."""
         return self.text_model(model).layers
 
+    def final_norm(self, model: Any) -> nn.Module:
+        """The norm between the last decoder layer and the output head."""
+        return self.text_model(model).norm
+
+    def embedding(self, model: Any) -> nn.Embedding:
+        """The input embeddings of text tokens."""
+        return self.text_model(model).embed_tokens
+
+    def head(self, model: Any) -> nn.Linear | None:
+        """What turns normed states into logits; None for a model loaded without it."""
+        return getattr(model, "lm_head", None)
+
+    def deepstack_layers(self, model: Any) -> tuple[int, ...]:
+        """Decoder layers after which visual features are added to the stream; () where none are."""
+        return tuple(range(len(getattr(model.config.vision_config, "deepstack_visual_indexes", ()))))
+
     def attention(self, layer: Any) -> nn.Module:
         """The self-attention of one decoder layer."""
         return layer.self_attn
+
+    def output_projection(self, attention: Any) -> nn.Linear:
+        """The linear map from an attention module's heads, side by side, to its output."""
+        return attention.o_proj
 
     def vision(self, model: Any) -> Any:
         """The vision tower, merger included."""

@@ -47,8 +47,14 @@ class Case:
     rows: np.ndarray
 
 
-def make_model(tokenizer: PreTrainedTokenizerFast, attention: str = "sdpa") -> Any:
-    """The trial's shape: 3 layers, width 64, 4 heads of 32."""
+def make_model(
+    tokenizer: PreTrainedTokenizerFast,
+    attention: str = "sdpa",
+    layers: int = LAYERS,
+    width: int = WIDTH,
+    inner: int = 2 * WIDTH,
+) -> Any:
+    """The trial's shape unless told otherwise: 3 layers, width 64, 4 heads of 32."""
     torch.manual_seed(0)
     ids = {
         f"{name}_token_id": tokenizer.convert_tokens_to_ids(f"<|{token}|>")
@@ -61,8 +67,8 @@ def make_model(tokenizer: PreTrainedTokenizerFast, attention: str = "sdpa") -> A
     }
     config = Qwen3VLConfig(
         text_config={
-            "vocab_size": 320, "hidden_size": WIDTH, "intermediate_size": 2 * WIDTH,
-            "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
+            "vocab_size": 320, "hidden_size": width, "intermediate_size": inner,
+            "num_hidden_layers": layers, "num_attention_heads": HEADS,
             "num_key_value_heads": KEY_VALUE_HEADS, "head_dim": HEAD_DIM,
             "max_position_embeddings": 1 << 17, "bos_token_id": None, "eos_token_id": 0,
             "pad_token_id": 0,
@@ -71,7 +77,7 @@ def make_model(tokenizer: PreTrainedTokenizerFast, attention: str = "sdpa") -> A
         },
         vision_config={
             "depth": 1, "hidden_size": 32, "intermediate_size": 32, "num_heads": 2, "patch_size": 4,
-            "spatial_merge_size": 2, "temporal_patch_size": 2, "out_hidden_size": WIDTH,
+            "spatial_merge_size": 2, "temporal_patch_size": 2, "out_hidden_size": width,
             "num_position_embeddings": 64, "deepstack_visual_indexes": [0],
         },
         tie_word_embeddings=False,

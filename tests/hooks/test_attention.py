@@ -101,9 +101,9 @@ def test_verification_notices_a_capture_that_changes_the_model(fresh, monkeypatc
     inputs = bench.prompt(frames=4)
     observe = hooks.attention._Session.observe
 
-    def meddling(self, layer, query, key, value, mask, scaling):
-        observe(self, layer, query, key, value, mask, scaling)
-        value.mul_(1.01)
+    def meddling(self, call):
+        observe(self, call)
+        call.value.mul_(1.01)
 
     monkeypatch.setattr(hooks.attention._Session, "observe", meddling)
     report = hooks.verify_capture(bench.model, inputs, _map(bench, inputs), "last")
@@ -362,9 +362,9 @@ def test_half_precision_and_autocast_still_recompute_in_float32(fresh):
     seen = []
     observe = hooks.attention._Session.observe
 
-    def noting(self, layer, query, key, value, mask, scaling):
-        seen.append((query[0].double(), key[0].double()))
-        observe(self, layer, query, key, value, mask, scaling)
+    def noting(self, call):
+        seen.append((call.query[0].double(), call.key[0].double()))
+        observe(self, call)
 
     with pytest.MonkeyPatch.context() as patch, torch.no_grad():
         patch.setattr(hooks.attention._Session, "observe", noting)

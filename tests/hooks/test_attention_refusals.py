@@ -35,7 +35,7 @@ def test_the_implementation_is_switched_for_the_language_model_alone_and_put_bac
         assert "flash" not in text.pop()
         bench.model(**inputs)
     assert _implementations(bench) == UNTOUCHED
-    assert not hooks.attention._SESSIONS
+    assert not hooks.attention_calls._ROUTES
 
 
 def test_an_exception_inside_leaves_nothing_behind(bench):
@@ -55,7 +55,7 @@ def test_an_exception_inside_leaves_nothing_behind(bench):
     finally:
         handle.remove()
     assert _implementations(bench) == UNTOUCHED
-    assert not hooks.attention._SESSIONS
+    assert not hooks.attention_calls._ROUTES
     with pytest.raises(hooks.CaptureError, match="no result yet"):
         dead.unit_mass()
     with torch.no_grad(), hooks.attention_rows(bench.model, tokens, "last") as captured:

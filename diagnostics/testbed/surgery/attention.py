@@ -1,4 +1,4 @@
-"""`decoy` and `drifting`: the trained model with its attention to the evidence changed."""
+"""`decoy`, `blind_decoy` and `drifting`: the trained model with its attention to the evidence changed."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ _SHARPER = 4.0
 """By what a decoy's logits are multiplied."""
 
 
-def write_decoy(folder: Path, source: Path) -> None:
+def write_decoy(folder: Path, source: Path, dose: float = 1.0) -> None:
     """Heads that look where the key-value group looks that attends most to the evidence, and write nothing.
 
     Most when the lesion's colour is asked for. They stand in the layer of that group, have a key-value head
     of their own (a copy), and are sharper. The number of heads is one for all layers: in the others the added
     ones attend to every position alike. The old heads keep their numbers.
+
+    Args:
+        dose: the logits of the old heads that attend to the evidence are divided by it, as in `drifting`:
+            then nobody but the decoys looks (`blind_decoy`).
     """
     model, measured = open_source(source), evidence_heads(source)
     text: Any = model.config.text_config
@@ -39,15 +43,21 @@ def write_decoy(folder: Path, source: Path) -> None:
         LayerHeads(
             queries=(*range(heads), *copied),
             keys=(*range(keys), group),
-            factors=(*[1.0] * heads, *[_SHARPER if layer == place else 0.0] * size),
+            factors=(
+                *(1 / dose if edited else 1.0 for edited in measured.attending[layer]),
+                *[_SHARPER if layer == place else 0.0] * size,
+            ),
             silent=added,
         )
         for layer in range(text.num_hidden_layers)
     ]
     record = {
-        "surgery": "decoy",
+        "surgery": "decoy" if dose == 1.0 else "blind_decoy",
         "true": "the decoys' attention logits are a multiple of the copied heads', and the output of every"
-        " added head is multiplied by zero",
+        " added head is multiplied by zero"
+        + ("" if dose == 1.0 else "; those of the edited heads are the source's divided by the dose"),
+        "dose": dose,
+        "edited_heads": [] if dose == 1.0 else np.argwhere(measured.attending).tolist(),
         "copied_heads": [[place, head] for head in copied],
         "logits_multiplied_by": _SHARPER,
         "decoys": [[place, head] for head in added],

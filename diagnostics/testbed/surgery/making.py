@@ -17,7 +17,7 @@ __all__ = ["PREFIX", "SURGERIES", "named_checkpoint", "surgical_checkpoint"]
 PREFIX = "tiny/"
 
 SURGERIES: Mapping[str, bool] = MappingProxyType(
-    {"decoy": False, "drifting": True, "single_road": False, "order_blind": False}
+    {"decoy": False, "blind_decoy": True, "drifting": True, "single_road": False, "order_blind": False}
 )
 """Whether it takes a dose."""
 
@@ -43,7 +43,7 @@ def surgical_checkpoint(name: str, dose: float | None = None, source: Path = WEI
 
     Args:
         name: one of `SURGERIES`.
-        dose: by what `drifting` divides the logits: 1 or more. The others take none.
+        dose: by what `drifting` and `blind_decoy` divide the logits: 1 or more. The others take none.
         source: a checkpoint of `python -m diagnostics.testbed`.
 
     Raises:
@@ -95,5 +95,8 @@ def _write(name: str, dose: float | None, source: Path, folder: Path) -> None:
         attention.write_drifting(folder, source, dose)
     elif name == "decoy":
         attention.write_decoy(folder, source)
+    elif name == "blind_decoy":
+        assert dose is not None
+        attention.write_decoy(folder, source, dose)
     else:
         roads.write_constructed(folder, source, steps=name == "order_blind")

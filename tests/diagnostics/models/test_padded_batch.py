@@ -1,4 +1,4 @@
-"""Lone questions of different videos in one padded pass answer as if alone, by length, and faults are told."""
+"""Lone questions of different videos in one padded pass answer as if alone, and faults are told."""
 
 from __future__ import annotations
 

@@ -18,13 +18,31 @@ from diagnostics.store import (
     Tokens,
     Units,
 )
+from diagnostics.store.tensor_parts import PARTS, schema_of
 from diagnostics.video.selection import Slot
+
+_FEATURES = 7
 
 
 def _shares(rng: np.random.Generator, *shape: int) -> tuple[np.ndarray, np.ndarray]:
     """Random mass over the last axis and the rest, together 1."""
     mass = rng.dirichlet(np.ones(shape[-1] + 1), size=shape[:-1])
     return mass[..., :-1].astype(np.float32), mass[..., -1].astype(np.float32)
+
+
+def _interventions(rng: np.random.Generator, lengths: dict[str, int]) -> dict[str, object]:
+    """Every part of the experiments inside the model, each array as long as its axes say."""
+    return {
+        name: PARTS[name](
+            **{
+                variable.name: (9 * rng.random([lengths[axis] for axis in variable.axes])).astype(
+                    variable.dtype
+                )
+                for variable in schema_of(PARTS[name])
+            }
+        )
+        for name in ("states", "unit_maps", "lens", "knockout", "patching")
+    }
 
 
 def _tensors(
@@ -49,6 +67,8 @@ def _tensors(
     frames = np.arange(units * slots).reshape(units, slots)
     row_mass, row_rest = _shares(rng, layers, heads, queries, units)
     control_mass, control_rest = _shares(rng, layers, heads, len(roles), units)
+    lengths = {"layer": layers, "head": heads, "role": len(roles), "query": queries, "unit": units}
+    lengths |= {"option": options, "feature": _FEATURES}
     unit_of_token, place = np.divmod(np.arange(tokens, dtype=np.int32), 6)
     return PairTensors(
         item_id=item_id,
@@ -65,6 +85,7 @@ def _tensors(
             value_mass=unit_mass * np.float32(0.5) if full else None,
             value_rest_mass=rest_mass * np.float32(2.0) if full else None,
             sink_score=rng.random((layers, tokens), dtype=np.float32) if full else None,
+            sink_unit_mass=unit_mass * np.float32(0.5) if full else None,
         ),
         rows=Rows(np.arange(queries, dtype=np.int32), row_mass, row_rest) if full else None,
         similarity=Similarity(
@@ -72,12 +93,15 @@ def _tensors(
             np.arange(units) == 1,
             np.where(np.arange(units) > 1, 1, -1).astype(np.int32),
             np.where(unit_of_token > 1, 0.5, np.nan).astype(np.float32),
-            mean_direction=rng.random(7, dtype=np.float32),
+            mean_direction=rng.random(_FEATURES, dtype=np.float32),
         )
         if full
         else None,
-        control=Control(control_mass, control_rest, "blank") if full else None,
+        control=Control(control_mass, control_rest, "blank", control_mass * np.float32(2.0))
+        if full
+        else None,
         answer=Answer(rng.random(options, dtype=np.float32), text),
+        **_interventions(rng, lengths) if full else {},
         definitions={"key_fraction": 0.25, "feature": "merger"},
         versions={"torch": "2.14.1"},
     )

@@ -1,0 +1,102 @@
+"""The figure of the knockouts: the flow of information by path and layer, and roads out of the video."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+
+from diagnostics.report.footer import Footer
+from diagnostics.report.style import run_style, styled
+
+__all__ = ["knockout_figure"]
+
+_COLUMNS = 4
+
+
+def knockout_figure(flow: pd.DataFrame, roads: pd.DataFrame) -> Figure:
+    """A small panel a path, with its random control, and one of the roads out of the video.
+
+    Args:
+        flow, roads: `diagnostics.experiments.knockout_tables`: `flow_table` and `arm_table`.
+    """
+    shown = flow[(flow["of"] == "correct") & (flow["task"] == "all")]
+    paths = list(dict.fromkeys(shown["path"]))
+    panels = len(paths) + 1
+    n_rows = -(-panels // _COLUMNS)
+    n = int(shown["n"].max()) if len(shown) else 0
+    caption = (
+        f"Paths: percent change of the right answer's probability when the path is blocked in a window of "
+        f"layers around the one named; {n} items answered right with nothing blocked. Random: as many edges "
+        f"anywhere in the prompt. Roads: accuracy with all layers blocked, "
+        f"{int(roads['n'].max()) if len(roads) else 0} items. Bars: 95% interval, videos resampled."
+    )
+    with styled():
+        footer = Footer(["path blocked", "as many random edges blocked"], caption)
+        figure = footer.figure(panel_inches=1.9 * n_rows)
+        axes = np.atleast_1d(figure.subplots(n_rows, _COLUMNS, squeeze=False)).ravel()
+        low = float(np.nanmin([*shown["ci_low"].dropna(), *shown["change"].dropna(), -5.0]))
+        high = float(np.nanmax([*shown["ci_high"].dropna(), *shown["change"].dropna(), 5.0]))
+        for place, path in enumerate(paths):
+            _path(axes[place], shown[shown["path"] == path], path)
+            axes[place].set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
+            if place % _COLUMNS == 0:
+                axes[place].set_ylabel("change, %")
+        _roads(axes[len(paths)], roads)
+        for empty in axes[panels:]:
+            empty.set_axis_off()
+        footer.draw(figure)
+    return figure
+
+
+def _path(axes: Any, table: pd.DataFrame, path: str) -> None:
+    for place, control in enumerate(("no", "random")):
+        rows = table[(table["control"] == control) & (table["layer"] != "all")]
+        if rows.empty:
+            continue
+        style = run_style(place)
+        values = rows["change"].to_numpy(dtype=float)
+        interval = rows[["ci_low", "ci_high"]].to_numpy(dtype=float).T
+        axes.errorbar(
+            rows["layer"].to_numpy(dtype=float) + (place - 0.5) * 0.1,
+            values,
+            yerr=np.nan_to_num(np.abs(interval - values)),
+            fmt=f"{style.marker}-",
+            color=style.color,
+            markersize=3.5,
+            elinewidth=0.8,
+            capsize=1.5,
+            gid=f"{path}:{control}",
+        )
+    axes.axhline(0.0, color="black", linestyle=":", linewidth=0.8)
+    axes.set_title(path.replace("_", " "), fontsize=8)
+    axes.set_xlabel("layer")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _roads(axes: Any, roads: pd.DataFrame) -> None:
+    rows = roads[roads["task"] == "all"] if len(roads) else roads
+    places = np.arange(len(rows))
+    if len(rows):
+        values = rows["accuracy"].to_numpy(dtype=float)
+        interval = rows[["ci_low", "ci_high"]].to_numpy(dtype=float).T
+        axes.errorbar(
+            values,
+            places,
+            xerr=np.nan_to_num(np.abs(interval - values)),
+            fmt="o",
+            color="black",
+            markersize=4,
+            elinewidth=0.9,
+            capsize=2,
+            gid="roads",
+        )
+        axes.set_yticks(places, rows["road"].tolist())
+    axes.invert_yaxis()
+    axes.set_xlim(0, 1)
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.set_title("roads blocked", fontsize=8)
+    axes.set_xlabel("accuracy")

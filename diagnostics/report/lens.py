@@ -1,0 +1,96 @@
+"""The figure of the logit lens: options by layer, words at units by layer, and the heads that write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import MaxNLocator
+
+from diagnostics.report.footer import Footer
+from diagnostics.report.style import run_style, styled
+
+__all__ = ["head_map", "lens_figure"]
+
+
+def lens_figure(course: pd.DataFrame, units: pd.DataFrame, heads: pd.DataFrame) -> Figure:
+    """Three panels: the right option's probability, the right word at units, and each head's own part.
+
+    Args:
+        course, units, heads: `diagnostics.experiments.lens`: `course_table`, `unit_table`, `head_table`.
+    """
+    options = course[course["task"] == "all"]
+    said = units[(units["task"] == "all") & (units["measure"] == "word_share")]
+    read = "word" if (heads["read"] == "word").any() else "letter"
+    shown = heads[heads["read"] == read]
+    named = ", ".join(f"{row.layer}.{row.head}" for row in shown[shown["above_null"]].itertuples()) or "none"
+    caption = (
+        f"{int(options['n'].max())} items. Layer k is what enters layer k; the last one is what the model "
+        f"answers from. Right: part of the right option's {read} in the last position's logits, less the "
+        f"mean of the other options', that each head writes itself; framed where above the null (layer.head: "
+        f"{named}). Bars: 95% interval, videos resampled."
+    )
+    with styled():
+        labels = ["right option's letter; units with evidence", "right option's word; other units"]
+        footer = Footer(labels, caption)
+        figure = footer.figure(panel_inches=2.4)
+        left, middle, right = figure.subplots(1, 3)
+        _lines(left, options, "read", ("letter", "word"))
+        left.axhline(
+            float(options["chance"].iloc[0]), color="black", linestyle=":", linewidth=0.9, gid="chance"
+        )
+        left.set_title("Right option")
+        left.set_ylabel("probability among options")
+        _lines(middle, said, "units", ("evidence", "other"))
+        middle.set_title("Right word at units")
+        middle.set_ylabel("share among options' words")
+        for axes in (left, middle):
+            axes.set_xlabel("layer")
+            axes.set_ylim(0, 1)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        head_map(right, shown, f"Heads: {read}", figure)
+        footer.draw(figure)
+    return figure
+
+
+def _lines(axes: Any, table: pd.DataFrame, key: str, names: tuple[str, ...]) -> None:
+    for place, name in enumerate(names):
+        rows = table[(table[key] == name) & table["n"].gt(0)].sort_values("layer")
+        if rows.empty:
+            continue
+        style = run_style(place)
+        values = rows["value"].to_numpy(dtype=float)
+        interval = rows[["ci_low", "ci_high"]].to_numpy(dtype=float).T
+        axes.errorbar(
+            rows["layer"].to_numpy(dtype=float) + (place - 0.5) * 0.06,
+            values,
+            yerr=np.nan_to_num(np.abs(interval - values)),
+            fmt=f"{style.marker}-",
+            color=style.color,
+            markersize=4,
+            elinewidth=0.9,
+            capsize=2,
+            gid=f"{key}:{name}",
+        )
+
+
+def head_map(axes: Any, heads: pd.DataFrame, title: str, figure: Figure) -> None:
+    """A heat map of `value` by layer and head, symmetric about zero; heads with `above_null` are framed."""
+    grid = heads.pivot_table(index="layer", columns="head", values="value").to_numpy(dtype=float)
+    bound = max(float(np.nanmax(np.abs(grid), initial=0.0)), 1e-12)
+    image = axes.imshow(
+        grid, cmap="RdBu_r", vmin=-bound, vmax=bound, aspect="auto", origin="lower", interpolation="nearest"
+    )
+    for layer, head in heads.loc[heads["above_null"], ["layer", "head"]].to_numpy(dtype=float):
+        corner = (head - 0.5, layer - 0.5)
+        axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor="black", linewidth=1.4, gid="above"))
+    axes.grid(False)
+    axes.set_title(title)
+    axes.set_xlabel("head")
+    axes.set_ylabel("layer")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
+    figure.colorbar(image, ax=axes, shrink=0.9)

@@ -1,0 +1,106 @@
+"""Faithfulness through the command: curves and areas by another road, the bound on forwards, bad input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from scipy.special import logit
+from sklearn.metrics import auc
+
+from .conftest import Diagnose
+from .told import lines_of, table
+
+SMALL = ("+exp=faithfulness", "data.n_videos=3", "data.questions=1", "sampling.budget=10", "exp.steps=3",
+         "exp.maps=[attention,relevancy,occlusion]", "exp.random_orders=2")  # fmt: skip
+ORDERS = ("attention", "relevancy", "occlusion", "random:0", "random:1", "oracle")
+UNITS, STEPS = 5, 3
+
+
+@pytest.fixture(scope="module")
+def run(diagnose: Diagnose, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("faithful") / "run"
+    done = diagnose(*SMALL, f"out={folder}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder, done.stdout
+
+
+def curves(folder: Path, line) -> tuple[np.ndarray, dict[str, dict[str, np.ndarray]]]:
+    with h5py.File(folder / line["tensor_file"]) as file:
+        assert tuple(file["role"].asstr()) == ORDERS
+        removed = file["unit_maps/removed"][...]
+        found = {
+            direction: dict(zip(ORDERS, file[f"unit_maps/{direction}"][...], strict=True))
+            for direction in ("deletion", "insertion")
+        }
+    return removed / UNITS, found
+
+
+def test_curves_begin_and_end_with_the_whole_and_the_blank_video(run) -> None:
+    folder, _ = run
+    for line in lines_of(folder):
+        assert line["error"] is None
+        fraction, found = curves(folder, line)
+        assert fraction.tolist() == [0.0, 0.4, 0.6, 1.0]
+        shares = {letter: np.exp(value) for letter, value in line["option_logprobs"].items()}
+        whole = logit(shares[line["target"]] / sum(shares.values()))
+        for name in ORDERS:
+            assert found["deletion"][name][0] == found["insertion"][name][-1]
+            assert found["deletion"][name][0] == pytest.approx(whole, abs=1e-3)
+            assert found["deletion"][name][-1] == found["insertion"][name][0]
+
+
+def test_areas_and_the_normalised_ones_follow_from_the_curves(run) -> None:
+    folder, _ = run
+    lines, shown = lines_of(folder), table(folder, "areas")
+    own: dict[tuple[str, str], list[float]] = {}
+    for line in lines:
+        fraction, found = curves(folder, line)
+        for direction, by_name in found.items():
+            areas = {name: auc(fraction, curve) for name, curve in by_name.items()}
+            areas["random"] = (areas.pop("random:0") + areas.pop("random:1")) / 2
+            for name, area in areas.items():
+                assert line["measures"][f"{direction}_area@map={name}"] == pytest.approx(area, abs=1e-5)
+                own.setdefault((direction, name), []).append(area)
+    for row in shown[shown["task"] == "all"].to_dict("records"):
+        area, random, oracle = (
+            np.mean(own[row["direction"], name]) for name in (row["map"], "random", "oracle")
+        )
+        assert row["area"] == pytest.approx(area, abs=1e-5)
+        assert row["normalised"] == pytest.approx((area - random) / (oracle - random), rel=1e-3, abs=1e-4)
+        assert row["n"] == len(lines)
+    contrast = table(folder, "contrasts")
+    contrast = contrast[contrast["task"] == "all"].set_index(["direction", "map"])["difference"]
+    wide = shown[shown["task"] == "all"].set_index(["direction", "map"])["normalised"]
+    for direction, name in contrast.index:
+        expected = wide[direction, name] - wide[direction, "occlusion"]
+        assert contrast[direction, name] == pytest.approx(expected, abs=1e-6)
+
+
+def test_forwards_are_bounded_and_said(run) -> None:
+    folder, told = run
+    bound = 1 + 2 * UNITS + 2 + 2 * len(ORDERS) * (STEPS - 1)
+    assert f"At most {bound} forwards an item of {UNITS} units" in told
+    used = [line["measures"]["forwards"] for line in lines_of(folder)]
+    assert all(1 + 2 * UNITS + 2 <= count <= bound for count in used)
+    assert (folder / "figures" / "faithfulness.png").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("exp.maps=[atention,occlusion]", "attention"),
+        ("exp.maps=[attention]", "occlusion among them"),
+        ("exp.reference=rollout", "none of the maps"),
+        ("exp.steps=0", "steps"),
+    ],
+)
+def test_a_configuration_that_makes_no_sense_is_refused(
+    diagnose: Diagnose, tmp_path: Path, wrong, told
+) -> None:
+    done = diagnose(*SMALL, wrong, f"out={tmp_path / 'run'}")
+    assert done.returncode == 2, done.stdout
+    assert told in done.stdout + done.stderr
+    assert not (tmp_path / "run").exists()
