@@ -53,6 +53,8 @@ bench: $(VENV)/.installed lmms-env
 	$(BIN)/python tests/benchmarks/lmms_eval.py
 	$(BIN)/python tests/benchmarks/shards.py
 	$(BIN)/python tests/benchmarks/threads.py
+	$(BIN)/python tests/benchmarks/interventions.py
+	$(BIN)/python tests/benchmarks/residual.py
 	$(BIN)/python tests/benchmarks/patching.py
 
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)

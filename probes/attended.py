@@ -82,7 +82,7 @@ def attended_test(
     heads = mass.reshape(-1, len(mask))
     base = None if baseline_mass is None else checked_mass(baseline_mass).reshape(-1, len(mask))
     if base is not None and base.shape != heads.shape:
-        raise ValueError(f"attention has shape {mass.shape}, its control {np.shape(baseline_mass)}")
+        raise ValueError(f"attention and its control are given for {heads.shape} and {base.shape}")
     size, others = int(mask.sum()), np.flatnonzero(~mask)
     seen = np.flatnonzero((heads.sum(axis=1) > 0) & (True if base is None else base.sum(axis=1) > 0))
     if size == 0 or len(others) < size or not len(seen):

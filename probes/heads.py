@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -42,6 +42,7 @@ Head = tuple[int, int]
 """Layer and head."""
 
 
+@runtime_checkable
 class HeadScore(Protocol):
     """From attention [layer, head, unit] and evidence [unit] to a score of each head [layer, head]."""
 

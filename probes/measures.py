@@ -68,6 +68,19 @@ MEASURES: dict[str, str] = {
     "patching_forwards": "forwards that an item's patches took",
     "screen_rank_correlation": "rank correlation of first-order and exact effects of sampled cells",
     "as_text": "fraction of items that get the option that the text alone gets",
+    "attended_log_lift": "log-lift of the evidence, mean over the heads where it is highest",
+    "attended_threshold": "the same of as many other units, 95th percentile of their sets",
+    "effect_evidence": "change of the options' probabilities where the roads out of the evidence are blocked",
+    "effect_attended": "the same of as many of the most attended units",
+    "effect_random": "the same of as many random units, a mean over draws",
+    "effect_random_most": "the same of random units, the largest over draws",
+    "not_sampled": "items whose evidence is not among the frames shown",
+    "unattended": "items whose evidence is shown and attended no more than other units",
+    "without_effect": "items whose evidence is attended and does not move the answer",
+    "effective": "items whose evidence is attended and moves the answer",
+    "effective_wrong": "items that rest on the evidence and are wrong",
+    "unattended_effective": "items whose evidence moves the answer though its attention does not stand out",
+    "undecided": "items with too few units beside the evidence to compare it with",
 }
 
 SUFFIXES: dict[str, str] = {

@@ -284,8 +284,9 @@ def _looked(
     look: Look, captured: hooks.Captured, features: hooks.VisualFeatures, sinks: hooks.Sinks
 ) -> dict[str, float]:
     """Concentration, evidence alignment with and without sinks, redundancy: as `attention_drift` has them."""
-    mass = RoleMass(captured.unit_mass("question"), captured.rest_mass("question"))
-    without = RoleMass(*probes.without_sinks(mass.units, mass.rest, captured.sink_unit_mass("question")))
+    units, rest = captured.unit_mass("question"), captured.rest_mass("question")
+    mass = RoleMass(units, rest)
+    without = RoleMass(*probes.without_sinks(units, rest, captured.sink_unit_mass("question")))
     taken = head_mask(_HEADLINE, mass.units)
 
     def measured(of: RoleMass, suffix: str = "") -> dict[str, float]:

@@ -87,7 +87,7 @@ class Look:
     @property
     def evidence_units(self) -> Bool[np.ndarray, " unit"]:
         """Which temporal units show evidence in any of their slots."""
-        return self.shown.evidence.any(axis=1)
+        return np.asarray(self.shown.evidence.any(axis=1))
 
 
 def look_inside(context: Context, item: Item, frames: Frames, loaded: LoadedModel | None = None) -> Look:

@@ -119,8 +119,8 @@ def _lines(axes: Axes, drift: pd.DataFrame, lines: dict[str, str]) -> None:
     axes.xaxis.set_major_locator(FixedLocator(sorted(drift["budget"].unique().tolist())))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(ScalarFormatter())
-    low, high = axes.get_ylim()
-    axes.set_ylim(low, high + 0.45 * (high - low))  # room for the legend
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(bottom, top + 0.45 * (top - bottom))  # room for the legend
     axes.legend(fontsize=7, frameon=False, loc="upper left", borderaxespad=0.2)
 
 

@@ -66,5 +66,5 @@ def test_heads_that_see_no_video_are_left_out():
 def test_wrong_shapes_are_refused():
     with pytest.raises(ValueError, match="16 units, attention for 6"):
         attended_test(np.full((2, 6), 0.1), one(2))
-    with pytest.raises(ValueError, match="its control"):
+    with pytest.raises(ValueError, match="and its control"):
         attended_test(masses(), one(2), baseline_mass=masses(6))

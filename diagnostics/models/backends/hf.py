@@ -224,7 +224,7 @@ class HfEngine:
         most = max(request.prompt.max_new_tokens for request, _ in asked)
         together = answer_padded if padded else answer_together
         decoded = together(loaded, [prompt.inputs for _, prompt in asked], most, _ends(loaded))
-        key = "batch" if padded else "sharing"
+        key: Literal["sharing", "batch"] = "batch" if padded else "sharing"
         if key not in self._checked:
             self._note(key, self._check(loaded, asked, decoded, key))
             self._checked.add(key)

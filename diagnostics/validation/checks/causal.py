@@ -189,7 +189,8 @@ def _road(bench: Bench, asked: Sequence[Asked]) -> Iterator[Row]:
     n_layers = int(loaded.provenance["layers"])
     n_heads = int(loaded.model.config.get_text_config().num_attention_heads)
     details = bench.details(asked, "uniform", budget=_BUDGET, road=list(COLOUR_ROAD))
-    named, elsewhere, carried = [], [], {"before": [], "after": [], "last_before": [], "last_after": []}
+    named, elsewhere = [], []
+    carried: dict[str, list[float]] = {"before": [], "after": [], "last_before": [], "last_after": []}
     for place, one in enumerate(asked):
         bench.say(f"causal: single_road, {one.item.id}")
         look = _look(bench, loaded, one)
