@@ -11,6 +11,7 @@ The trained model stands beside them: what it answers rests on the evidence that
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from scipy.special import softmax
 
 import hooks
 import probes
-from diagnostics.experiments.inside import Look, look_inside
+from diagnostics.experiments.inside import Look, look_inside, option_logits
 from diagnostics.models.loading import LoadedModel
 from diagnostics.testbed.surgery.circuit import COLOUR_ROAD
 from diagnostics.validation.bench import Asked, Bench, share
@@ -34,7 +35,7 @@ _DRAWS = 4
 _LEAST = 0.05
 """Total variation from which on an answer counts as moved, as in `attention_anatomy`."""
 _MOVED = 1e-3
-"""And from which on a head of a constructed model counts as carrying something: rounding is far below."""
+"""Change of a logit from which on a head of a constructed model counts as carrying something."""
 _ROLES = ("question", "options", "last")
 
 
@@ -61,26 +62,42 @@ def _tested(loaded: LoadedModel, look: Look, top: float = 0.1) -> probes.Attende
     return probes.attended_test(captured.unit_mass(), look.evidence_units, top=top)
 
 
-def _moved(
+def _without(
     loaded: LoadedModel,
     look: Look,
     units: Int[np.ndarray, " unit"],
     layer: int | None = None,
     heads: Sequence[int] | None = None,
-) -> float:
-    """Total variation of the options' probabilities where nobody, or some heads, may read the units."""
+) -> Float[np.ndarray, " option"]:
+    """Logits of the options where nobody, or some heads of a layer, may read the units."""
     edges = hooks.units_to_everything(look.tokens, units)
-
-    @torch.inference_mode()
-    def probabilities() -> Float[np.ndarray, " option"]:
-        logits = loaded.model(**look.inputs, logits_to_keep=1, use_cache=False).logits[0, -1]
-        return softmax(logits[list(look.letters)].double().numpy())
-
-    before = probabilities()
     with hooks.knock_out(
         loaded.model, look.tokens, [edges], layers="all" if layer is None else layer, heads=heads
     ):
-        return float(np.abs(probabilities() - before).sum() / 2)
+        return option_logits(loaded, look)
+
+
+def _moved(loaded: LoadedModel, look: Look, units: Int[np.ndarray, " unit"]) -> float:
+    """Total variation of the options' probabilities where nobody may read the units."""
+    before, after = (softmax(one) for one in (option_logits(loaded, look), _without(loaded, look, units)))
+    return float(np.abs(after - before).sum() / 2)
+
+
+def _by_head(
+    loaded: LoadedModel, look: Look, layers: Iterable[int], heads: Iterable[int]
+) -> Float[np.ndarray, "layer head"]:
+    """Largest change of an option's logit where one head may not read the evidence.
+
+    Logits, for a model that sees no lesion may name the right colour by chance, as surely as before.
+    """
+    evidence, before = np.flatnonzero(look.evidence_units), option_logits(loaded, look)
+    heads = list(heads)
+    return np.array(
+        [
+            [np.abs(_without(loaded, look, evidence, layer, [head]) - before).max() for head in heads]
+            for layer in layers
+        ]
+    )
 
 
 def _effective(loaded: LoadedModel, look: Look, seed: int) -> bool:
@@ -107,11 +124,12 @@ def _outcomes(bench: Bench, asked: Sequence[Asked]) -> Iterator[Row]:
             bench.say(f"causal: {variant or 'as trained'}, {one.item.id}")
             look = _look(bench, loaded, one)
             found.append(_tested(loaded, look).attended and _effective(loaded, look, seed) == wanted)
-        yield Row.at_least(
+        yield Row.above(
             f"{variant.partition('@')[0] or 'trained'}: colour questions sorted as {planted}",
-            0.8,
+            0.5,
             share(np.array(found, dtype=float), asked),
-            why="four of five: the test has a share of misses by its quantile, and some films are hard",
+            planted="most, by the whole interval",
+            why="a blurred head still reads a little, and the test misses a share by its quantile",
             details=details,
         )
     attended = {}
@@ -158,8 +176,7 @@ def _decoy(bench: Bench, asked: Sequence[Asked]) -> Iterator[Row]:
         look = _look(bench, loaded, one)
         best = _tested(loaded, look, top=0.01).best
         looks.append(float(bool(np.isin(best[:, 1], list(added)).all())))
-        evidence = np.flatnonzero(look.evidence_units)
-        moved += [_moved(loaded, look, evidence, layer, list(added)) for layer in range(n_layers)]
+        moved.append(_by_head(loaded, look, range(n_layers), added).max())
     details = bench.details(asked, "uniform", budget=_BUDGET, added_heads=list(added))
     yield Row.at_least(
         "decoy: the head that looks at the evidence most is an added one",
@@ -169,11 +186,11 @@ def _decoy(bench: Bench, asked: Sequence[Asked]) -> Iterator[Row]:
         details=details,
     )
     yield Row.exact(
-        "decoy: largest change of the answer where the added heads may not read the evidence",
+        "decoy: largest change of an option's logit where an added head may not read the evidence",
         "0",
         0.0,
         float(np.max(moved)),
-        tolerance=1e-5,
+        tolerance=1e-4,
         why="their output is multiplied by zero; float32",
         n=len(moved),
         details=details,
@@ -194,13 +211,7 @@ def _road(bench: Bench, asked: Sequence[Asked]) -> Iterator[Row]:
     for place, one in enumerate(asked):
         bench.say(f"causal: single_road, {one.item.id}")
         look = _look(bench, loaded, one)
-        evidence = np.flatnonzero(look.evidence_units)
-        by_head = np.array(
-            [
-                [_moved(loaded, look, evidence, layer, [head]) for head in range(n_heads)]
-                for layer in range(n_layers)
-            ]
-        )
+        by_head = _by_head(loaded, look, range(n_layers), range(n_heads))
         road = by_head[COLOUR_ROAD]
         by_head[COLOUR_ROAD] = 0.0
         named.append(float(road > _MOVED and road > by_head.max()))
@@ -217,7 +228,7 @@ def _road(bench: Bench, asked: Sequence[Asked]) -> Iterator[Row]:
         details=details,
     )
     yield Row.exact(
-        "single_road: largest change of the answer by any other head's knockout",
+        "single_road: largest change of an option's logit by any other head's knockout",
         "0",
         0.0,
         float(np.max(elsewhere)),
@@ -247,15 +258,17 @@ def _road(bench: Bench, asked: Sequence[Asked]) -> Iterator[Row]:
 
 
 def _other_colour(bench: Bench, loaded: LoadedModel, asked: Sequence[Asked], place: int) -> Look | None:
-    """The same question over another film's pictures, whose lesion has another of the options' colours."""
+    """The same question and times over another film's pictures, whose lesion has another of the options'
+    colours; None where there is none."""
     mine = asked[place].item
     for step in range(1, len(asked)):
         other = asked[(place + step) % len(asked)]
         colour = other.item.options[other.right]
         if colour in mine.options and colour != mine.options[asked[place].right]:
+            assert asked[place].selection is not None
             assert other.selection is not None
-            frames = bench.frames(other.item, other.selection)
-            return look_inside(bench.context, mine, frames, loaded)
+            shown = bench.frames(other.item, other.selection)
+            return look_inside(bench.context, mine, replace(shown, selection=asked[place].selection), loaded)
     return None
 
 
