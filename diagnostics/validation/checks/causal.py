@@ -21,6 +21,7 @@ from scipy.special import softmax
 import hooks
 import probes
 from diagnostics.experiments.inside import Look, look_inside, option_logits
+from diagnostics.experiments.lens import first_tokens
 from diagnostics.models.loading import LoadedModel
 from diagnostics.testbed.surgery.circuit import COLOUR_ROAD
 from diagnostics.validation.bench import Asked, Bench, share
@@ -42,9 +43,11 @@ _ROLES = ("question", "options", "last")
 def rows(bench: Bench) -> Iterable[Row]:
     """Outcomes of models changed by surgery, then the road that each instrument finds."""
     asked = [Asked(item, bench.uniform(item, _BUDGET)) for item in measured_items(bench, "Hist")]
+    yield from _trained(bench)
     yield from _outcomes(bench, asked)
     yield from _decoy(bench, asked)
     yield from _road(bench, asked)
+    yield from _instruments(bench, asked)
 
 
 def _look(bench: Bench, loaded: LoadedModel, one: Asked) -> Look:
@@ -107,6 +110,56 @@ def _effective(loaded: LoadedModel, look: Look, seed: int) -> bool:
     drawn = [generator.choice(others, len(evidence), replace=False) for _ in range(_DRAWS)]
     needed = max(_LEAST, *(_moved(loaded, look, units) for units in drawn))
     return _moved(loaded, look, evidence) > needed
+
+
+# -- the trained model
+
+
+def _trained(bench: Bench) -> Iterator[Row]:
+    """Every colour question: roads out of the video, the evidence and random units blocked in all layers."""
+    loaded = bench.model()
+    asked = [Asked(item, bench.enriched(item, _BUDGET)) for item in bench.items("Hist")]
+    right: dict[str, list[float]] = {"base": [], "video": [], "evidence": [], "random": []}
+    for seed, one in enumerate(asked):
+        bench.say(f"causal: roads blocked, {one.item.id}")
+        look = _look(bench, loaded, one)
+        evidence, others = (np.flatnonzero(look.evidence_units == wanted) for wanted in (True, False))
+        drawn = np.random.default_rng(seed).choice(others, len(evidence), replace=False)
+        logits = {
+            "base": option_logits(loaded, look),
+            "video": _without(loaded, look, np.arange(look.tokens.n_units)),
+            "evidence": _without(loaded, look, evidence),
+            "random": _without(loaded, look, drawn),
+        }
+        for name, one_of in logits.items():
+            right[name].append(float(int(np.argmax(one_of)) == look.gold))
+    text = bench.right(loaded, [Asked(one.item, None) for one in asked]).astype(float)
+    found = {name: np.array(values) for name, values in right.items()}
+    details = bench.details(
+        asked, "uniform_plus_evidence", text=float(text.mean()),
+        **{name: float(values.mean()) for name, values in found.items()},
+    )  # fmt: skip
+    for name, other, what, margin in (
+        ("video", text, "the whole video blocked, minus the text alone", 0.1),
+        ("random", found["base"], "as many random units blocked, minus nothing blocked", 0.05),
+    ):
+        yield Row.equivalent(
+            f"trained: accuracy on colour questions, {what}",
+            "0",
+            0.0,
+            share(found[name] - other, asked, confidence=0.9),
+            margin=margin,
+            why="paired; the margin is what the difference may be and still count as none",
+            details=details,
+        )
+    yield Row.below(
+        "trained: accuracy on colour questions, the evidence blocked, minus the text alone",
+        0.1,
+        share(found["evidence"] - text, asked),
+        planted="at most 10 points: nothing of the evidence is left",
+        why="from above only: two guesses on 90 questions differ by chance too much for equivalence",
+        details=details,
+    )
 
 
 # -- outcomes
@@ -260,15 +313,15 @@ def _road(bench: Bench, asked: Sequence[Asked]) -> Iterator[Row]:
 def _other_colour(bench: Bench, loaded: LoadedModel, asked: Sequence[Asked], place: int) -> Look | None:
     """The same question and times over another film's pictures, whose lesion has another of the options'
     colours; None where there is none."""
-    mine = asked[place].item
+    mine, selection = asked[place].item, asked[place].selection
+    assert selection is not None
     for step in range(1, len(asked)):
         other = asked[(place + step) % len(asked)]
         colour = other.item.options[other.right]
         if colour in mine.options and colour != mine.options[asked[place].right]:
-            assert asked[place].selection is not None
             assert other.selection is not None
             shown = bench.frames(other.item, other.selection)
-            return look_inside(bench.context, mine, replace(shown, selection=asked[place].selection), loaded)
+            return look_inside(bench.context, mine, replace(shown, selection=selection), loaded)
     return None
 
 
@@ -297,3 +350,48 @@ def _patched(loaded: LoadedModel, clean: Look, corrupt: Look, n_layers: int) -> 
         "last_before": float(effect[:road, 1].max()),
         "last_after": float(effect[road:, 1].min()),
     }
+
+
+# -- heads and lens on the single road
+
+
+def _instruments(bench: Bench, asked: Sequence[Asked]) -> Iterator[Row]:
+    """Head detection by attention, and the lens, each name the built head or layer."""
+    loaded = bench.model("single_road")
+    masses, evidence, colours = [], [], []
+    for one in asked:
+        bench.say(f"causal: single_road, heads and lens, {one.item.id}")
+        look = _look(bench, loaded, one)
+        words = first_tokens(loaded.processor.tokenizer, look.item)
+        with (
+            torch.inference_mode(),
+            hooks.attention_rows(loaded.model, look.tokens, rows=("last",), token_mass=False) as captured,
+            hooks.residual(loaded.model, look.tokens, positions="last") as stream,
+        ):
+            loaded.model(**look.inputs, logits_to_keep=1, use_cache=False)
+        masses.append(captured.unit_mass("last"))
+        evidence.append(look.evidence_units)
+        logits = stream.unembed(words).logits[:, 0]
+        colours.append(probes.option_course(logits, look.gold).first)
+    scores = np.stack([probes.bounded_log_lift(m, e) for m, e in zip(masses, evidence, strict=True)])
+    mean, null = np.nanmean(scores, axis=0), probes.head_null(masses, evidence)
+    found = [list(place) for place in np.argwhere(mean > null.threshold).tolist()]
+    details = bench.details(asked, "uniform", budget=_BUDGET, found=found, threshold=null.threshold)
+    yield Row.exact(
+        "single_road: heads above the null of the evidence moved elsewhere that are the built one",
+        "1, and no other",
+        1.0,
+        float(len(found)) if list(COLOUR_ROAD) in found else 0.0,
+        tolerance=0.0,
+        why="every other head's attention does not depend on what the video shows",
+        n=len(asked),
+        details=details,
+    )
+    named = np.array([float(first == COLOUR_ROAD[0] + 1) for first in colours])
+    yield Row.at_least(
+        f"single_road: the lens first reads the right colour in what enters layer {COLOUR_ROAD[0] + 1}",
+        0.95,
+        share(named, asked),
+        why="the road writes it in the layer before; the floor is the model's own accuracy",
+        details=details,
+    )
