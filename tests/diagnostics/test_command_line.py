@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
 
 from diagnostics.catalogue import GROUPS, config_folder, listing, options, rewrite_overrides
 from diagnostics.errors import ConfigError
+from diagnostics.video.sampling import load_sampler
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -109,6 +112,21 @@ def test_any_path_may_be_given_as_it_is(tmp_path: Path, name: str) -> None:
     assert composed.out == str(path)
     assert composed.data.path == str(path)
     assert composed.hydra.sweep.dir == f"{path}/.multirun"
+
+
+@pytest.mark.parametrize("sampling", sorted(options("sampling")))
+def test_every_experiment_takes_every_sampler(sampling: str) -> None:
+    """What an experiment sets of its default sampler must not stick to another one."""
+    rule = load_sampler(sampling)
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        for name in options("exp"):
+            composed = compose(
+                "config", overrides=rewrite_overrides([f"+exp={name}", f"sampling={sampling}"])
+            )
+            values = OmegaConf.to_container(composed.sampling, resolve=True)
+            assert isinstance(values, dict)
+            known = {field.name for field in dataclasses.fields(rule.Config)} | {"rule"}
+            assert set(values) <= known, name
 
 
 def test_paths_are_swept_over_where_asked() -> None:
