@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from diagnostics.report.footer import Footer
 from diagnostics.report.lens import head_map
-from diagnostics.report.style import run_style, styled
+from diagnostics.report.marks import interval_line
+from diagnostics.report.style import styled
 
 __all__ = ["heads_figure"]
 
@@ -42,18 +42,12 @@ def heads_figure(scores: pd.DataFrame, masking: pd.DataFrame) -> Figure:
             for place, kind in enumerate(("top", "random")):
                 picked = (shown["measure"] == measure) & (shown["contrast"] == f"{kind} less none")
                 rows = shown[picked & shown["n"].gt(0)].sort_values("share")
-                style = run_style(place)
-                values = rows["difference"].to_numpy(dtype=float)
-                interval = rows[["ci_low", "ci_high"]].to_numpy(dtype=float).T
-                axes.errorbar(
-                    rows["share"].to_numpy(dtype=float) + (place - 0.5) * 0.004,
-                    values,
-                    yerr=np.nan_to_num(np.abs(interval - values)),
-                    fmt=f"{style.marker}-",
-                    color=style.color,
-                    markersize=4,
-                    elinewidth=0.9,
-                    capsize=2,
+                interval_line(
+                    axes,
+                    rows["share"] + (place - 0.5) * 0.004,
+                    rows["difference"],
+                    (rows["ci_low"], rows["ci_high"]),
+                    place=place,
                     gid=f"{measure}:{kind}",
                 )
             axes.axhline(0.0, color="black", linewidth=0.7)

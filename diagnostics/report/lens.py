@@ -11,7 +11,8 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from diagnostics.report.footer import Footer
-from diagnostics.report.style import run_style, styled
+from diagnostics.report.marks import interval_line
+from diagnostics.report.style import styled
 
 __all__ = ["head_map", "lens_figure"]
 
@@ -61,18 +62,12 @@ def _lines(axes: Any, table: pd.DataFrame, key: str, names: tuple[str, ...]) -> 
         rows = table[(table[key] == name) & table["n"].gt(0)].sort_values("layer")
         if rows.empty:
             continue
-        style = run_style(place)
-        values = rows["value"].to_numpy(dtype=float)
-        interval = rows[["ci_low", "ci_high"]].to_numpy(dtype=float).T
-        axes.errorbar(
-            rows["layer"].to_numpy(dtype=float) + (place - 0.5) * 0.06,
-            values,
-            yerr=np.nan_to_num(np.abs(interval - values)),
-            fmt=f"{style.marker}-",
-            color=style.color,
-            markersize=4,
-            elinewidth=0.9,
-            capsize=2,
+        interval_line(
+            axes,
+            rows["layer"] + (place - 0.5) * 0.06,
+            rows["value"],
+            (rows["ci_low"], rows["ci_high"]),
+            place=place,
             gid=f"{key}:{name}",
         )
 

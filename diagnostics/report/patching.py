@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from diagnostics.report.footer import Footer
-from diagnostics.report.style import run_style, styled
+from diagnostics.report.marks import interval_line
+from diagnostics.report.style import styled
 
 __all__ = ["patching_figure"]
 
@@ -77,18 +78,12 @@ def _heat(axes: Any, grid: pd.DataFrame, figure: Figure) -> None:
 
 
 def _line(axes: Any, rows: pd.DataFrame, place: int, name: str) -> None:
-    style = run_style(place)
     rows = rows.sort_values("layer")
-    values = rows["effect"].to_numpy(dtype=float)
-    interval = rows[["ci_low", "ci_high"]].to_numpy(dtype=float).T
-    axes.errorbar(
-        rows["layer"].to_numpy(dtype=float) + (place - 2) * 0.05,
-        values,
-        yerr=np.nan_to_num(np.abs(interval - values)),
-        fmt=f"{style.marker}-",
-        color=style.color,
-        markersize=4,
-        elinewidth=0.9,
-        capsize=2,
+    interval_line(
+        axes,
+        rows["layer"] + (place - 2) * 0.05,
+        rows["effect"],
+        (rows["ci_low"], rows["ci_high"]),
+        place=place,
         gid=f"set:{name}",
     )

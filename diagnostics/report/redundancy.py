@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from diagnostics.report.footer import Footer
-from diagnostics.report.style import run_style, styled
+from diagnostics.report.marks import interval_line
+from diagnostics.report.style import styled
 
 __all__ = ["redundancy_figure"]
 
@@ -40,18 +40,12 @@ def redundancy_figure(doses: pd.DataFrame, contrasts: pd.DataFrame) -> Figure:
         for axes, (measure, (title, label)) in zip(panels.flat, _PANELS.items(), strict=True):
             for place, by in enumerate(("near_duplicates", "distinct")):
                 rows = doses[doses["by"].isin(["", by])].sort_values("replaced")
-                style = run_style(place)
-                values = rows[measure].to_numpy(dtype=float)
-                interval = rows[[f"{measure}_low", f"{measure}_high"]].to_numpy(dtype=float).T
-                axes.errorbar(
-                    rows["replaced"].to_numpy(dtype=float) + (place - 0.5) * 0.012,
-                    values,
-                    yerr=np.nan_to_num(np.abs(interval - values)),
-                    fmt=f"{style.marker}-",
-                    color=style.color,
-                    markersize=4,
-                    elinewidth=0.9,
-                    capsize=2,
+                interval_line(
+                    axes,
+                    rows["replaced"] + (place - 0.5) * 0.012,
+                    rows[measure],
+                    (rows[f"{measure}_low"], rows[f"{measure}_high"]),
+                    place=place,
                     gid=f"{measure}:{by}",
                 )
             axes.set_title(title)

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from diagnostics.report.footer import Footer
+from diagnostics.report.marks import interval_line
 from diagnostics.report.style import run_style, styled
 
 __all__ = ["swap_figure"]
@@ -76,18 +77,12 @@ def _caption(doses: pd.DataFrame, told: pd.Series) -> str:
 
 
 def _points(axes: Axes, rows: pd.DataFrame, measure: str, place: int) -> None:
-    style = run_style(place)
-    values = rows[measure].to_numpy(dtype=float)
-    interval = rows[[f"{measure}_low", f"{measure}_high"]].to_numpy(dtype=float).T
-    axes.errorbar(
-        rows["units"].to_numpy(dtype=float),
-        values,
-        yerr=np.nan_to_num(np.abs(interval - values)),
-        fmt=f"{style.marker}-",
-        color=style.color,
-        markersize=4,
-        elinewidth=0.9,
-        capsize=2,
+    interval_line(
+        axes,
+        rows["units"],
+        rows[measure],
+        (rows[f"{measure}_low"], rows[f"{measure}_high"]),
+        place=place,
         gid=f"{measure}:{place}",
     )
 
