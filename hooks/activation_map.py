@@ -89,7 +89,11 @@ def token_activation(
             f"Token {target} lies outside a vocabulary of {head.weight.shape[0]}.",
             remedy="Give a token's id.",
         )
-    places = np.concatenate([tokens.question, tokens.options]) if context is None else np.asarray(context)
+    places = (
+        np.concatenate([tokens.question, tokens.options])
+        if context is None
+        else np.asarray(context, dtype=np.int64)
+    )
     if len(places) and not (places.min() >= 0 and places.max() < len(tokens)):
         raise CaptureError(
             f"Context positions {places.min()} to {places.max()} of {len(tokens)}.", remedy="Count from 0."

@@ -164,6 +164,7 @@ def _slopes(
         return args, kwargs | {"deepstack_visual_embeds": list(leaves)}
 
     with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         stack.enter_context(wrapped_encoders(family.base(model), without_gradient))
         hook = family.text_model(model).register_forward_pre_hook(ask, with_kwargs=True)

@@ -43,6 +43,10 @@ class Block:
     padding: Bool[np.ndarray, " position"]
 
 
+_KEPT = 16
+"""Keys for each row whose places are kept from layer to layer."""
+
+
 @dataclass(frozen=True, eq=False)
 class _Part:
     """Rows and heads that are kept from the same keys; rows None for generated tokens."""
@@ -53,12 +57,13 @@ class _Part:
     _allowed: dict[tuple[int, torch.device], Tensor] = field(default_factory=dict)
 
     def allowed(self, end: int, device: torch.device) -> Int[Tensor, " c"]:
-        """Keys before `end` that are not blocked. Kept for a prompt's rows: layers ask alike."""
+        """Keys before `end` that are not blocked. Kept for a prompt's rows, for layers ask alike; not where
+        they are many for few rows: a random control has such parts by the hundred."""
         if (end, device) not in self._allowed:
             allowed = np.ones(end, dtype=bool)
             allowed[self.keys[: np.searchsorted(self.keys, end)]] = False
             found = torch.from_numpy(np.flatnonzero(allowed)).to(device)
-            if self.rows is None:  # another end at each step
+            if self.rows is None or len(found) > _KEPT * len(self.rows):  # or another end at each step
                 return found
             self._allowed[end, device] = found
         return self._allowed[end, device]

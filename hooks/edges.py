@@ -158,7 +158,8 @@ def random_edges_like(
         rows: `same` keeps the queries and gives each as many other keys, drawn from positions before all
             of them that were not blocked, from the video where video was blocked. `any` draws as many
             causal edges from the whole prompt, as Map the Flow's control does (arXiv 2510.13251,
-            section 4); neighbouring rows share their keys, and no row loses its own position.
+            section 4); neighbouring rows share their keys, and no row loses its own position. It is a
+            control of the prompt's rows: tokens generated later are left alone.
 
     Raises:
         InterventionError: there are not so many other edges.

@@ -90,6 +90,11 @@ def mean_ablate_heads(
     wanted = None if positions is None else np.unique(np.asarray(positions))
 
     def change(layer: int, outputs: Tensor) -> Tensor:
+        if not given and outputs.shape[1] == 1:
+            raise InterventionError(
+                "The mean over a forward of one position is that position: nothing would be replaced.",
+                remedy="Give vectors (hooks.head_means) where decode steps are run.",
+            )
         index = _places(wanted, outputs)
         for at, head in heads:
             if at == layer:
@@ -109,15 +114,28 @@ class HeadMeans(Mapping[Head, Float[np.ndarray, " dim"]]):
 
     def __init__(self, dim: int) -> None:
         self._sums: dict[int, Float[np.ndarray, "head dim"]] = {}
+        self._counts: dict[int, int] = {}
         self._dim = dim
-        self.count: int = 0
-        """Positions that were averaged, over all forwards."""
 
     def add(self, layer: int, total: Float[np.ndarray, "head dim"], count: int) -> None:
         """Add one forward's sums of a layer."""
         self._sums[layer] = self._sums.get(layer, 0.0) + total
-        if layer == min(self._sums):
-            self.count += count
+        self._counts[layer] = self._counts.get(layer, 0) + count
+
+    @property
+    def count(self) -> int:
+        """Positions that were averaged, over all forwards; 0 before the first.
+
+        Raises:
+            SelfCheckError: a forward was interrupted, so that layers have seen different numbers.
+        """
+        counts = set(self._counts.values())
+        if len(counts) > 1:
+            raise SelfCheckError(
+                f"Layers have seen {sorted(counts)} positions: a forward was interrupted.",
+                remedy="Open a new hooks.head_means and run the prompts again.",
+            )
+        return counts.pop() if counts else 0
 
     def __getitem__(self, head: Head) -> Float[np.ndarray, " dim"]:
         return (self._sums[head[0]][head[1]] / self.count).astype(np.float32)
@@ -143,8 +161,9 @@ def head_means(
         positions: of the prompt; None for all but padding.
 
     Raises:
-        CaptureError: a position lies outside the prompt.
-        SelfCheckError: when the block ends, no forward over the prompt has passed.
+        CaptureError: a position lies outside the prompt; in the forward, it runs several sequences.
+        SelfCheckError: when the block ends, no forward over the prompt has passed; when read, one was
+            interrupted.
     """
     family = family_of(model)
     wanted = (
@@ -159,6 +178,10 @@ def head_means(
     means = HeadMeans(dim)
 
     def note(layer: int, outputs: Tensor) -> Tensor:
+        if outputs.shape[0] != 1:
+            raise CaptureError(
+                f"The forward runs {outputs.shape[0]} sequences.", remedy="Run one prompt at a time."
+            )
         if outputs.shape[1] == len(tokens):
             index = torch.from_numpy(wanted).to(outputs.device)
             total = outputs[0, index].detach().double().sum(dim=0)

@@ -100,8 +100,10 @@ class Knockout:
             barred = torch.zeros(heads, n_keys, dtype=torch.bool, device=scores.device)
             if forbidden is not None:
                 barred |= torch.from_numpy(forbidden[:, 0]).to(scores.device)
-            expected = scores.masked_fill(barred, float("-inf")).softmax(-1)[:, None] @ values
-        error = float((expected[:, 0] - output[0, row].float()).abs().max())
+            expected = (scores.masked_fill(barred, float("-inf")).softmax(-1)[:, None] @ values)[:, 0]
+            without = (plain[:, None] @ values)[:, 0]
+        written = output[0, row].float()
+        error = float((expected - written).abs().max())
         largest = float(scores[scores.isfinite()].abs().max())
         allowed = _rounding(output) * (_ROUNDINGS + 4 * largest) * float(values.abs().max())
         if not error <= allowed:
@@ -110,6 +112,16 @@ class Knockout:
                 f" keys; rounding explains {allowed:.3g}.",
                 remedy="This model computes attention in a way the knockout does not know: report it.",
             )
+        # In half precision rounding could hide a block that did nothing: where the two can be told apart, the
+        # output has to be nearer to the blocked one.
+        apart = float((expected - without).norm())
+        if apart > 4 * _rounding(output) * float(without.norm()):
+            nearer = float((expected - written).norm()) < float((without - written).norm())
+            if not nearer:
+                raise SelfCheckError(
+                    f"Row {position} of layer {call.layer} came out as if nothing were blocked.",
+                    remedy="This model computes attention in a way the knockout does not know: report it.",
+                )
         own = torch.from_numpy(self._checked_heads).to(plain.device)
         return float((plain * barred)[own].sum(-1).mean())
 

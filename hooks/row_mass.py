@@ -248,7 +248,9 @@ class LayerMass:
         per_token = mean.index_select(-1, visual)
         self.units[here] += self._per_unit(per_token)
         if self.sinks is not None and self.sink_units is not None:
-            self.sink_units[here] += self._per_unit(per_token * self.sinks[: per_token.shape[-1]])
+            self.sink_units[here] += self._per_unit(
+                per_token * self.sinks[: per_token.shape[-1]].to(per_token.device)
+            )
         self.rest[here] += mean @ other
         if self.tokens is not None:
             self.tokens[:, : per_token.shape[-1]] += per_token.sum(dim=0) / self.units.shape[0]

@@ -6,7 +6,7 @@ Each measure has an entry in docs/measures.md: formula, source, unit, denominato
 Undefined is NaN, never zero, and is counted.
 """
 
-from probes.attended import AttendedTest, attended_test
+from probes.attended import AttendedTest, attended_test, sets_like
 from probes.concentration import Concentration, concentration, fraction_name, uniform_reference
 from probes.controls import (
     PositionControl,
@@ -166,6 +166,7 @@ __all__ = [
     "removal_steps",  # how many units are removed at each point
     "removed",  # which units those are
     "resampled_group_means",  # means over the items of groups drawn with replacement
+    "sets_like",  # other units that stand together as the evidence does
     "shift_null",  # null distribution of a preference by circular shifts
     "sink_mask",  # which tokens are sinks, from their scores
     "sink_share",  # share of the video's attention that goes to sinks

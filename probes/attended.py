@@ -3,6 +3,9 @@
 Heads have tasks of their own, so a mean over all of them hides the few that look. Taking the best heads for
 the evidence alone would flatter it: so each set of other units is given its own best heads, and the evidence
 has to beat those (a maximum-statistic permutation test; Westfall and Young's idea, applied to units).
+Evidence comes in stretches, and attention to neighbours is alike: so the other sets are made of stretches as
+long as the evidence's. Scattered units would average out what neighbours share, and the test would find
+attention where there is none.
 """
 
 from __future__ import annotations
@@ -16,10 +19,12 @@ from scipy.special import logit
 
 from probes.shares import checked_mass
 
-__all__ = ["AttendedTest", "attended_test"]
+__all__ = ["AttendedTest", "attended_test", "sets_like"]
 
 _LEAST = 1e-12
 """Shares are kept this far from 0 and 1, where log-odds have no bound."""
+_TRIES = 10
+"""Placements that are tried for each set of several stretches that is asked for."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,22 +34,24 @@ class AttendedTest:
     Attributes:
         statistic: log-lift of the evidence, mean over its best heads, in nats; NaN where undefined.
         null: the same of each set of other units.
-        threshold: the null's quantile that counts as attended.
-        attended: whether the statistic is above it; False where undefined.
+        p: share of the null that reaches it, the evidence counted in; NaN where undefined.
+        threshold: what the statistic has to be above to be attended; NaN where undefined.
+        attended: whether it is; False where undefined.
         best: which heads these were for the evidence: places in the leading axes of the mass, one row a head;
             none where undefined.
     """
 
     statistic: float
     null: Float[np.ndarray, " draw"]
+    p: float
     threshold: float
     attended: bool
     best: Int[np.ndarray, "head axis"]
 
     @property
     def defined(self) -> bool:
-        """Whether there is evidence, and enough units beside it to compare it with."""
-        return math.isfinite(self.statistic) and len(self.null) > 0
+        """Whether there is evidence, and enough other sets to tell it from them."""
+        return math.isfinite(self.p)
 
 
 def attended_test(
@@ -53,11 +60,11 @@ def attended_test(
     *,
     baseline_mass: Float[np.ndarray, "*batch unit"] | None = None,
     top: float = 0.1,
-    quantile: float = 0.95,
+    level: float = 0.1,
     draws: int = 200,
     seed: int | list[int] = 0,
 ) -> AttendedTest:
-    """Compare the attention on the evidence with that on random sets of as many other units.
+    """Compare the attention on the evidence with that on sets of as many other units (`sets_like`).
 
     Args:
         unit_mass: attention on each unit by whatever comes first: layers, heads.
@@ -65,12 +72,13 @@ def attended_test(
         baseline_mass: of a control, such as blank pictures in the same places: subtracted as log-odds, so
             that units favoured by their position are taken for evidence no more than for the null.
         top: share of the heads that count, at least one, chosen anew for every set.
-        quantile: of the null, above which the evidence is attended.
+        level: share of false alarms: the evidence is attended where `p` is at most this.
         draws: sets of other units; all of them where there are no more.
         seed: as numpy takes it.
 
     Returns:
-        Undefined (`defined` False) without evidence, or with fewer than as many other units.
+        Undefined (`defined` False) without evidence, and with too few other sets for `p` to come to `level`:
+        nine are needed for 0.1.
 
     Raises:
         ValueError: mass that cannot be attention, or of another number of units than the evidence.
@@ -83,32 +91,77 @@ def attended_test(
     base = None if baseline_mass is None else checked_mass(baseline_mass).reshape(-1, len(mask))
     if base is not None and base.shape != heads.shape:
         raise ValueError(f"attention and its control are given for {heads.shape} and {base.shape}")
-    size, others = int(mask.sum()), np.flatnonzero(~mask)
     seen = np.flatnonzero((heads.sum(axis=1) > 0) & (True if base is None else base.sum(axis=1) > 0))
-    if size == 0 or len(others) < size or not len(seen):
+    others = sets_like(mask, draws, seed)
+    allowed = math.floor(level * (1 + len(others)) + 1e-9) - 1
+    if allowed < 0 or not len(seen):
         nowhere = np.empty((0, mass.ndim - 1), dtype=np.int64)
-        return AttendedTest(math.nan, np.empty(0), math.nan, False, nowhere)
-    sets = np.vstack([mask, _other_sets(others, size, len(mask), draws, seed)])
-    lifts = _log_lifts(heads[seen], None if base is None else base[seen], sets)
+        return AttendedTest(math.nan, np.empty(0), math.nan, math.nan, False, nowhere)
+    lifts = _log_lifts(heads[seen], None if base is None else base[seen], np.vstack([mask, others]))
     order = np.argsort(lifts, axis=1, kind="stable")[:, -max(1, round(top * len(seen))) :]
     found = np.take_along_axis(lifts, order, axis=1).mean(axis=1)
-    threshold = float(np.quantile(found[1:], quantile))
-    places = np.stack(np.unravel_index(seen[order[0]], mass.shape[:-1]), axis=1)
-    return AttendedTest(float(found[0]), found[1:], threshold, bool(found[0] > threshold), places)
+    statistic, null = float(found[0]), found[1:]
+    p = float((1 + np.count_nonzero(null >= statistic)) / (1 + len(null)))
+    return AttendedTest(
+        statistic=statistic,
+        null=null,
+        p=p,
+        threshold=float(np.sort(null)[::-1][allowed]),
+        attended=p <= level + 1e-9,
+        best=np.stack(np.unravel_index(seen[order[0]], mass.shape[:-1]), axis=1),
+    )
 
 
-def _other_sets(
-    others: np.ndarray, size: int, n_units: int, draws: int, seed: int | list[int]
+def sets_like(
+    evidence: Bool[np.ndarray, " unit"], draws: int, seed: int | list[int] = 0
 ) -> Bool[np.ndarray, "draw unit"]:
-    """Distinct sets of other units where there are few of them, else random ones."""
-    if size == 1 and len(others) <= draws:
-        chosen = others[:, None]
-    else:
-        generator = np.random.default_rng(seed)
-        chosen = np.stack([generator.choice(others, size, replace=False) for _ in range(draws)])
-    sets = np.zeros((len(chosen), n_units), dtype=bool)
-    np.put_along_axis(sets, chosen, True, axis=1)
-    return sets
+    """Sets of other units that are as many and stand together as the evidence's do, each set once.
+
+    Every stretch of evidence is put elsewhere, clear of the evidence and of the other stretches.
+
+    Args:
+        evidence: which units show evidence.
+        draws: at most so many; all there are of a single stretch, if those are no more.
+        seed: as numpy takes it.
+
+    Returns:
+        None at all where there is no evidence, or no room for it elsewhere.
+    """
+    mask = np.asarray(evidence, dtype=bool)
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], mask.astype(int), [0]])))
+    lengths = sorted((edges[1::2] - edges[::2]).tolist(), reverse=True)
+    generator = np.random.default_rng(seed)
+    if len(lengths) == 1:
+        starts = _room(mask, lengths[0])
+        if len(starts) > draws:
+            starts = generator.choice(starts, draws, replace=False)
+        sets = [_run(len(mask), start, lengths[0]) for start in starts.tolist()]
+        return np.array(sets, dtype=bool).reshape(-1, len(mask))
+    found: dict[bytes, np.ndarray] = {}
+    for _ in range(_TRIES * draws if lengths else 0):
+        placed = np.zeros_like(mask)
+        for length in lengths:
+            starts = _room(mask | placed, length)
+            if not len(starts):
+                break
+            placed |= _run(len(mask), int(generator.choice(starts)), length)
+        if placed.sum() == mask.sum():
+            found.setdefault(placed.tobytes(), placed)
+        if len(found) == draws:
+            break
+    return np.array(list(found.values()), dtype=bool).reshape(-1, len(mask))
+
+
+def _room(taken: Bool[np.ndarray, " unit"], length: int) -> Int[np.ndarray, " start"]:
+    """Where a stretch of so many units fits among those that are not taken."""
+    if length > len(taken):
+        return np.empty(0, dtype=np.int64)
+    return np.flatnonzero(~np.lib.stride_tricks.sliding_window_view(taken, length).any(axis=1))
+
+
+def _run(n_units: int, start: int, length: int) -> Bool[np.ndarray, " unit"]:
+    places = np.arange(n_units)
+    return np.asarray((places >= start) & (places < start + length))
 
 
 def _log_lifts(

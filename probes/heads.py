@@ -206,7 +206,10 @@ def attribution_null(
     draws: int = 500,
     seed: int = 0,
 ) -> tuple[Float[np.ndarray, "item layer head"], HeadNull]:
-    """How much each head speaks for the right option, and the same with any option taken for the right one.
+    """How much each head speaks for the right option, and the same with right options exchanged.
+
+    Exchanged between items with as many options: a head that always speaks for one letter gains nothing by
+    that letter being right more often.
 
     Args:
         parts: of each item, the part of each option's logit that each head writes (`hooks.head_writes`).
@@ -229,15 +232,20 @@ def attribution_null(
     scores = np.stack([one[..., right] for one, right in zip(each, gold, strict=True)])
     generator = np.random.default_rng(seed)
     total = np.zeros((*scores.shape[1:], draws))
-    for one in each:
-        total += one[..., generator.integers(one.shape[-1], size=draws)]
+    right, sizes = np.asarray(gold), np.array([one.shape[-1] for one in each])
+    for size in np.unique(sizes).tolist():
+        alike = np.flatnonzero(sizes == size)
+        drawn = np.stack([generator.permutation(right[alike]) for _ in range(draws)], axis=1)
+        for item, options in zip(alike.tolist(), drawn, strict=True):
+            total += each[item][..., options]
     largest = (total / len(each)).max(axis=(0, 1))
     return scores, _null_of(largest, scores.mean(axis=0))
 
 
 def _null_of(largest: Float[np.ndarray, " draw"], observed: Float[np.ndarray, "layer head"]) -> HeadNull:
     above = (largest[:, None, None] >= observed).sum(axis=0)
-    return HeadNull(np.sort(largest), float(np.quantile(largest, 0.95)), (1 + above) / (1 + len(largest)))
+    p = np.where(np.isnan(observed), np.nan, (1 + above) / (1 + len(largest)))
+    return HeadNull(np.sort(largest), float(np.quantile(largest, 0.95)), p)
 
 
 @dataclass(frozen=True)

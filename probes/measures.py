@@ -69,7 +69,7 @@ MEASURES: dict[str, str] = {
     "screen_rank_correlation": "rank correlation of first-order and exact effects of sampled cells",
     "as_text": "fraction of items that get the option that the text alone gets",
     "attended_log_lift": "log-lift of the evidence, mean over the heads where it is highest",
-    "attended_threshold": "the same of as many other units, 95th percentile of their sets",
+    "attended_threshold": "what it has to be above, by other units in stretches as long",
     "effect_evidence": "change of the options' probabilities where the roads out of the evidence are blocked",
     "effect_attended": "the same of as many of the most attended units",
     "effect_random": "the same of as many random units, a mean over draws",

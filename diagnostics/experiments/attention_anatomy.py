@@ -4,10 +4,10 @@ MedHorizon (arXiv 2605.06537, section 4.4) calls it attention drift that models 
 each item, at each frame budget, has one of four outcomes:
 
     not sampled      no frame of the evidence is among those shown
-    unattended       shown, and its attention is within that of as many other units (`probes.attended_test`):
-                     attention drifted away, the paper's claim
+    unattended       shown, and its attention is within that of other such stretches of the video
+                     (`probes.attended_test`): attention drifted away, the paper's claim
     without effect   attended, and blocking every road out of its units moves the answer no more than blocking
-                     as many random other units does: the read-out fails
+                     other such stretches does: the read-out fails
     effective        attended, and the answer rests on it; right, or wrong by interpretation
 
 Beside the outcomes stand, by budget, all that is called drift: concentration, redundancy, the evidence's
@@ -67,10 +67,10 @@ class Config:
     Attributes:
         budgets: frames, uniform over the video; ascending.
         heads: share of the heads that count as looking, the best for each set of units.
-        quantile: of as many other units' attention, above which evidence is attended.
-        null_draws: sets of other units that its attention is compared with.
-        unit_draws: sets of random other units that are blocked: evidence has to move the answer more than
-            every one of them.
+        level: share of false alarms at which evidence counts as attended (`probes.attended_test`).
+        null_draws: sets of other units that its attention is compared with, as long and as close together as
+            the evidence.
+        unit_draws: such sets that are blocked: evidence has to move the answer more than every one of them.
         least_effect: and at least so far: total variation of the options' probabilities before and after.
         blocked: the roads out of the units in every head, or only in the `looking_heads`: does the attention
             that is seen matter by itself?
@@ -82,7 +82,7 @@ class Config:
 
     budgets: tuple[PositiveInt, ...] = (32, 64, 128, 256)
     heads: Annotated[float, Field(gt=0, le=1)] = 0.1
-    quantile: Annotated[float, Field(gt=0, lt=1)] = 0.95
+    level: Annotated[float, Field(gt=0, lt=1)] = 0.1
     null_draws: PositiveInt = 200
     unit_draws: PositiveInt = 8
     least_effect: Annotated[float, Field(ge=0, le=1)] = 0.05
@@ -130,6 +130,7 @@ class _Measurement:
     def __init__(self, context: Context, config: Config, stack: ExitStack) -> None:
         self._context, self._config, self._stack = context, config, stack
         self._sinks: hooks.Sinks | None = None
+        self._checked = False
 
     def __call__(self, pair: Pair, source: Source) -> Measured:
         """Record fields and tensors; raises `ObservationError`, or `ItemError` without letters."""
@@ -145,11 +146,12 @@ class _Measurement:
                 look.evidence_units,
                 baseline_mass=None if control is None else control.unit_mass(),
                 top=self._config.heads,
-                quantile=self._config.quantile,
+                level=self._config.level,
                 draws=self._config.null_draws,
                 seed=self._seed(look, 0),
             )
             effects = self._effects(look, captured, test)
+            self._checked = True
         fields = record_fields(self._context, look, reply)
         right = float(np.argmax(reply.option_logits) == gold)
         fields["measures"] |= _looked(look, captured, features, self._sinks)
@@ -210,18 +212,19 @@ class _Measurement:
     def _effects(self, look: Look, captured: hooks.Captured, test: probes.AttendedTest) -> dict[str, float]:
         """Total variation of the options' probabilities by blocking the evidence, the most attended and
         random units, as many of each; one unit where no evidence is shown."""
+        if self._config.blocked == "looking_heads" and not len(test.best):
+            return {}  # nobody was found looking
         evidence = np.flatnonzero(look.evidence_units)
-        others = np.flatnonzero(~look.evidence_units)
         size = max(1, len(evidence))
         attended = np.argsort(-captured.unit_mass().sum(axis=(0, 1, 2)), kind="stable")[:size]
-        generator = np.random.default_rng(self._seed(look, 1))
+        alike = look.evidence_units if len(evidence) else np.arange(look.tokens.n_units) == attended[0]
         drawn = [
-            generator.choice(others, size, replace=False)
-            for _ in range(self._config.unit_draws if len(others) >= size else 0)
+            np.flatnonzero(one)
+            for one in probes.sets_like(alike, self._config.unit_draws, self._seed(look, 1))
         ]
         model = self._context.model.model
         letters = list(look.letters)
-        with hooks.prefix(model, look.inputs, layers=[0]) as held:
+        with hooks.prefix(model, look.inputs, layers=[0], check=not self._checked) as held:
             before = softmax(held.logits[letters].double().cpu().numpy())
 
             def moved(units: Int[np.ndarray, " unit"]) -> float:
@@ -248,9 +251,13 @@ class _Measurement:
                 heads[layer] = np.unique(test.best[test.best[:, 0] == layer, 1])
         with ExitStack() as stack:
             for layer, some in heads.items():
-                stack.enter_context(hooks.knock_out(model, look.tokens, [edges], layers=layer, heads=some))
+                stack.enter_context(
+                    hooks.knock_out(
+                        model, look.tokens, [edges], layers=layer, heads=some, check=not self._checked
+                    )
+                )
             if self._config.blocked == "everywhere":
-                stack.enter_context(hooks.knock_out(model, look.tokens, [edges]))
+                stack.enter_context(hooks.knock_out(model, look.tokens, [edges], check=not self._checked))
             yield
 
     def _outcome(
@@ -260,7 +267,7 @@ class _Measurement:
         if not look.evidence_units.any():
             outcome, effective = "not_sampled", False
         elif not test.defined or "effect_random" not in effects:
-            return {"undecided": 1.0}
+            return {"undecided": 1.0, "right_where_undecided": right}
         else:
             needed = max(self._config.least_effect, effects["effect_random_most"])
             effective = effects["effect_evidence"] > needed

@@ -51,6 +51,7 @@ from diagnostics.experiments.inside import (
 from diagnostics.experiments.outcome import Outcome, with_local_evidence
 from diagnostics.experiments.pairs import Measured, Pair, Source, measure_pairs
 from diagnostics.store import tensor_parts as parts
+from diagnostics.store.atomic import write_text
 from diagnostics.store.run_folder import tensor_path
 from diagnostics.store.tensors import read_tensors
 from diagnostics.strict import STRICT
@@ -68,6 +69,8 @@ SCORES: Mapping[str, probes.HeadScore] = {
 """From one item's attention and evidence to a score of each head, by name."""
 
 Head = tuple[int, int]
+
+_CHOSEN = "chosen_heads.json"
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -210,6 +213,17 @@ class Chosen:
     top: Mapping[tuple[bool, str, float], list[Head]]
     like: Mapping[tuple[bool, str, float], list[list[Head]]]
 
+    @classmethod
+    def of(cls, scored: Scored, half_of: Mapping[str, bool], told: Sequence[Mapping[str, Any]]) -> Chosen:
+        """What `told` was made from."""
+        keys = [(bool(one["silenced_in_half"]), str(one["group"]), float(one["share"])) for one in told]
+        top = {key: [(int(a), int(b)) for a, b in one["top"]] for key, one in zip(keys, told, strict=True)}
+        like = {
+            key: [[(int(a), int(b)) for a, b in draw] for draw in one["like"]]
+            for key, one in zip(keys, told, strict=True)
+        }
+        return cls(scored, half_of, top, like)
+
     @property
     def digest(self) -> str:
         """Names the choice: equal choices have equal digests."""
@@ -225,11 +239,27 @@ class Chosen:
 
 
 def _choose(context: Context, config: Config, pairs: Sequence[Pair]) -> Chosen:
-    """From the records of the first phase, in the order of the items: the same in every process."""
+    """From the records of the first phase, in the order of the items: the same in every process.
+
+    What was chosen once stays chosen (`chosen_heads.json` in the run's folder): an item that failed to be
+    scored and is scored later would change the choice under records that were made by it.
+    """
     videos = [pair.item.video_id for pair in pairs]
     halves = probes.video_halves(videos, seed=config.seed).tolist()
     half_of = {pair.item.id: half for pair, half in zip(pairs, halves, strict=True)}
     scored = _scored(context, config, [pair.item for pair in pairs], half_of)
+    kept = context.folder.path / _CHOSEN
+    if kept.exists():
+        return Chosen.of(scored, half_of, json.loads(kept.read_text()))
+    chosen = Chosen(scored, half_of, *_ranked(config, pairs, scored))
+    write_text(kept, json.dumps(chosen.told()), shard=context.config.shard.index)
+    return chosen
+
+
+def _ranked(
+    config: Config, pairs: Sequence[Pair], scored: Scored
+) -> tuple[dict[tuple[bool, str, float], list[Head]], dict[tuple[bool, str, float], list[list[Head]]]]:
+    """Top heads and random ones, chosen on each half for the other."""
     top: dict[tuple[bool, str, float], list[Head]] = {}
     like: dict[tuple[bool, str, float], list[list[Head]]] = {}
     for half in (False, True):
@@ -238,7 +268,9 @@ def _choose(context: Context, config: Config, pairs: Sequence[Pair]) -> Chosen:
             there = np.array(own, dtype=bool) & (scored.half != half)
             if not there.any():
                 continue
-            mean = scored.score[there].mean(axis=0)
+            mean = _defined_mean(scored.score[there])
+            if not np.isfinite(mean).any():
+                continue
             for place, share in enumerate(config.shares):
                 key = half, group, share
                 top[key] = probes.top_heads(mean, share)
@@ -249,7 +281,14 @@ def _choose(context: Context, config: Config, pairs: Sequence[Pair]) -> Chosen:
                     ]
                 except ValueError:  # a layer without as many other heads: told in the table `masking`
                     like[key] = []
-    return Chosen(scored, half_of, top, like)
+    return top, like
+
+
+def _defined_mean(scores: Float[np.ndarray, "item layer head"]) -> Float[np.ndarray, "layer head"]:
+    """Over the items where a head's score is defined; NaN where it is nowhere."""
+    known = np.isfinite(scores)
+    total = np.where(known, scores, 0.0).sum(axis=0)
+    return np.divide(total, known.sum(axis=0), out=np.full(total.shape, np.nan), where=known.any(axis=0))
 
 
 def _group(config: Config, task: str) -> str:

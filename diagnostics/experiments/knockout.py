@@ -163,7 +163,8 @@ class _Measurement:
         warnings: list[str] = []
         with reported(source.item):
             reply = answered(self._context, look)
-            with hooks.prefix(model, look.inputs, layers=self._held_layers) as held:
+            check = not self._checked
+            with hooks.prefix(model, look.inputs, layers=self._held_layers, check=check) as held:
                 base = held.logits
                 roads = dict(self._roads(held, look))
                 flow = dict(self._flow(held, look, warnings))
@@ -215,14 +216,11 @@ class _Measurement:
         everything = hooks.path_edges(tokens, "video_to_everything", delimiters=delimiters)
         yield "video", self._blocked(held, look, everything)
         evidence = np.flatnonzero(look.evidence_units)
-        others = np.flatnonzero(~look.evidence_units)
         if not len(evidence):
             return
         sets = {"evidence": evidence}
-        if len(others) >= len(evidence):
-            generator = np.random.default_rng(self._random(look.item))
-            for draw in range(self._config.unit_draws):
-                sets[f"random_{draw}"] = generator.choice(others, len(evidence), replace=False)
+        alike = probes.sets_like(look.evidence_units, self._config.unit_draws, self._random(look.item))
+        sets |= {f"random_{draw}": np.flatnonzero(units) for draw, units in enumerate(alike)}
         for name, units in sets.items():
             edges = hooks.units_to_everything(tokens, units, delimiters=delimiters)
             yield name, self._blocked(held, look, [edges])

@@ -129,9 +129,13 @@ class _Measurement:
 
     def _at_units(self, look: Look, units: hooks.Residual, words: list[int]) -> dict[str, np.ndarray]:
         """Rank of the right word, in either of its forms, and its share among the options' words."""
-        inside = first_tokens(self._context.model.processor.tokenizer, look.item, " ")
+        tokenizer = self._context.model.processor.tokenizer
+        inside = first_tokens(tokenizer, look.item, " ")
         seen = units.unembed([*words, *inside], lens=self._config.lens)
-        rank = np.minimum(seen.rank[..., look.gold], seen.rank[..., len(words) + look.gold])
+        rank = seen.rank[..., look.gold]
+        # Some tokenizers cut the space off, and then every option's word inside a text is a space.
+        if len(set(inside)) == len(inside) and tokenizer.decode(inside[look.gold]).strip():
+            rank = np.minimum(rank, seen.rank[..., len(words) + look.gold])
         shares = probes.word_share(seen.log_probabilities[..., : len(words)], look.gold)
         return {"word_rank": rank.astype(np.int32), "word_share": shares.astype(np.float32)}
 

@@ -52,7 +52,7 @@ from diagnostics.models.backends.requests import Reply
 from diagnostics.report.patching import patching_figure
 from diagnostics.store import tensor_parts as parts
 from diagnostics.strict import STRICT
-from diagnostics.video.order import padded, reorder
+from diagnostics.video.order import reorder, whole_units
 from diagnostics.video.perturb import blank
 from diagnostics.video.selection import Frames, Selection
 from diagnostics.video.swap import stretched, without_evidence
@@ -136,7 +136,7 @@ class _Show:
 
     def __call__(self, pair: Pair, library: Library) -> Shown:
         item = library.checked(pair.item)
-        clean = padded(library.select(item), library.frames_per_unit)
+        clean, notices = whole_units(library.select(item), library.frames_per_unit)
         corrupt, sources = self._corrupt(item, clean, library)
         both = replace(
             clean,
@@ -144,7 +144,7 @@ class _Show:
             rule=f"{clean.rule}; corrupt: {corrupt.rule}",
             requested=2 * clean.requested,
         )
-        return Shown(item, both, sources=sources)
+        return Shown(item, both, sources=sources, notices=notices)
 
     def _corrupt(self, item: Item, clean: Selection, library: Library) -> tuple[Selection, Mapping[str, Any]]:
         kind = self._config.corruption
@@ -169,7 +169,7 @@ class _Measurement:
 
     def __init__(self, context: Context, config: Config, stack: ExitStack) -> None:
         self._context, self._config, self._stack = context, config, stack
-        self._checked = False
+        self._checked = self._reusing = False
 
     def __call__(self, pair: Pair, source: Source) -> Measured:
         """Record fields and tensors; raises `ObservationError`, or `ItemError` without letters."""
@@ -182,8 +182,9 @@ class _Measurement:
                 remedy="Leave it out.",
                 item_id=source.item.id,
             )
-        if not self._checked:
+        if not self._reusing:
             self._stack.enter_context(hooks.reuse_vision(model, entries=2))
+            self._reusing = True
         sets = _sets(clean, beside=config.beside)
         layers = range(0, int(self._context.model.provenance["layers"]), config.every)
         inputs = clean.inputs, corrupt.inputs, clean.tokens
@@ -253,8 +254,8 @@ def _sets(look: Look, *, beside: bool) -> dict[str, Int[np.ndarray, " position"]
     found = hooks.position_sets(look.tokens, beside=beside)
     evidence = look.evidence_units
     for name, which in (("evidence", evidence), ("others", ~evidence)):
-        places = [found[f"unit:{unit}"] for unit in np.flatnonzero(which)]
-        found[name] = np.concatenate(places) if places else np.array([], dtype=np.int64)
+        if which.any():  # a set of nothing restores nothing, which is no measurement
+            found[name] = np.concatenate([found[f"unit:{unit}"] for unit in np.flatnonzero(which)])
     return found
 
 

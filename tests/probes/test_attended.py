@@ -1,7 +1,9 @@
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from probes.attended import attended_test
+from probes.attended import attended_test, sets_like
 
 
 def masses(n_heads: int = 12, n_units: int = 16, seed: int = 0) -> np.ndarray:
@@ -31,6 +33,41 @@ def test_without_looking_evidence_is_attended_as_rarely_as_the_quantile_says():
     assert 0.02 < np.mean(alarms) < 0.12
 
 
+@pytest.mark.parametrize("correlation", [0.0, 0.8])
+def test_stretches_of_alike_neighbours_raise_no_more_alarms(correlation: float):
+    """Attention that drifts along the video, blind to five neighbouring units of evidence."""
+    generator = np.random.default_rng(0)
+    alarms = []
+    for _ in range(200):
+        logs = generator.normal(size=(16, 64))
+        for place in range(1, 64):
+            logs[:, place] += correlation * logs[:, place - 1]
+        evidence = np.zeros(64, dtype=bool)
+        start = generator.integers(0, 60)
+        evidence[start : start + 5] = True
+        alarms.append(attended_test(np.exp(logs), evidence).attended)
+    assert 0.03 < np.mean(alarms) < 0.2, "one in ten is what the level says"
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.booleans(), min_size=1, max_size=24).map(lambda values: np.array(values, dtype=bool)),
+    st.integers(0, 5),
+)
+def test_other_sets_are_as_many_as_long_and_clear_of_the_evidence(evidence, seed):
+    def stretches(mask):
+        edges = np.flatnonzero(np.diff(np.concatenate([[0], mask.astype(int), [0]])))
+        return (edges[1::2] - edges[::2]).tolist()
+
+    sets = sets_like(evidence, 20, seed)
+    assert len(np.unique(sets, axis=0)) == len(sets) <= 20
+    for other in sets:
+        assert other.sum() == evidence.sum()
+        assert not (other & evidence).any()
+        longest = max(stretches(evidence))
+        assert max(stretches(other)) >= longest
+
+
 def test_what_position_explains_is_no_attention_to_evidence():
     mass = masses()
     mass[..., 3] += 1.0
@@ -43,10 +80,12 @@ def test_what_position_explains_is_no_attention_to_evidence():
 def test_several_units_and_their_statistic_by_hand():
     mass = np.array([[0.4, 0.3, 0.1, 0.1, 0.05, 0.05]])
     evidence = np.array([True, True, False, False, False, False])
-    found = attended_test(mass, evidence, top=1.0, draws=50)
+    found = attended_test(mass, evidence, top=1.0, level=0.25)
     assert found.statistic == pytest.approx(np.log(0.7 / 0.3) - np.log(0.5))
+    assert len(found.null) == 3, "the other neighbours"
     assert found.null.max() == pytest.approx(np.log(0.2 / 0.8) - np.log(0.5))
-    assert found.attended
+    assert (found.p, found.threshold, found.attended) == (0.25, found.null.max(), True)
+    assert not attended_test(mass, evidence, top=1.0).defined, "three sets cannot come to one in ten"
 
 
 @pytest.mark.parametrize("evidence", [np.zeros(6, bool), np.ones(6, bool), np.arange(6) < 4])

@@ -19,7 +19,7 @@ from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
 
 from diagnostics.data.items import Item
-from diagnostics.errors import DiagnosticsError, OutOfMemoryError, SharingError
+from diagnostics.errors import DiagnosticsError, OutOfMemoryError, RunError, SharingError
 from diagnostics.models.backends.padded_batch import answer_padded
 from diagnostics.models.backends.requests import Answer, Reply, Request
 from diagnostics.models.backends.shared_prefix import (
@@ -166,8 +166,17 @@ class HfEngine:
             try:
                 _settle(futures, self._fitting([request for request, _ in passed], padded=True))
             except Exception as error:  # noqa: BLE001 - handed to who waits, as if raised by `submit`
-                for future in futures:
-                    future.set_exception(error)
+                self._one_by_one(passed, error)
+
+    def _one_by_one(self, passed: Sequence[tuple[Request, Future[Answer]]], error: Exception) -> None:
+        """A fault of one prompt is not that of other videos' prompts; one that is about the run is all's."""
+        for request, future in passed:
+            try:
+                if isinstance(error, RunError):
+                    raise error
+                _settle([future], self._fitting([request], padded=False))
+            except Exception as own:  # noqa: BLE001 - as above
+                future.set_exception(own)
 
     def _fitting(self, group: Sequence[Request], *, padded: bool) -> list[Answer | DiagnosticsError]:
         """Answers to one pass; each by itself where memory runs out for all of them together."""
@@ -225,7 +234,10 @@ class HfEngine:
         together = answer_padded if padded else answer_together
         decoded = together(loaded, [prompt.inputs for _, prompt in asked], most, _ends(loaded))
         key: Literal["sharing", "batch"] = "batch" if padded else "sharing"
-        if key not in self._checked:
+        lengths = {prompt.n_tokens for _, prompt in asked}
+        if key not in self._checked and (
+            key == "sharing" or len(lengths) > 1
+        ):  # without padding nothing shows
             self._note(key, self._check(loaded, asked, decoded, key))
             self._checked.add(key)
         return [

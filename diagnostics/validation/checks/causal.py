@@ -105,11 +105,9 @@ def _by_head(
 
 def _effective(loaded: LoadedModel, look: Look, seed: int) -> bool:
     """Whether the answer rests on the evidence: more than on as many random units, each of the draws."""
-    evidence, others = (np.flatnonzero(look.evidence_units == wanted) for wanted in (True, False))
-    generator = np.random.default_rng(seed)
-    drawn = [generator.choice(others, len(evidence), replace=False) for _ in range(_DRAWS)]
-    needed = max(_LEAST, *(_moved(loaded, look, units) for units in drawn))
-    return _moved(loaded, look, evidence) > needed
+    drawn = probes.sets_like(look.evidence_units, _DRAWS, seed)
+    needed = max(_LEAST, *(_moved(loaded, look, np.flatnonzero(units)) for units in drawn))
+    return _moved(loaded, look, np.flatnonzero(look.evidence_units)) > needed
 
 
 # -- the trained model
@@ -124,6 +122,7 @@ def _trained(bench: Bench) -> Iterator[Row]:
         bench.say(f"causal: roads blocked, {one.item.id}")
         look = _look(bench, loaded, one)
         evidence, others = (np.flatnonzero(look.evidence_units == wanted) for wanted in (True, False))
+        # Half of the units are evidence here: other stretches as long would hardly find room.
         drawn = np.random.default_rng(seed).choice(others, len(evidence), replace=False)
         logits = {
             "base": option_logits(loaded, look),
@@ -228,7 +227,7 @@ def _decoy(bench: Bench, asked: Sequence[Asked]) -> Iterator[Row]:
         bench.say(f"causal: decoy, {one.item.id}")
         look = _look(bench, loaded, one)
         best = _tested(loaded, look, top=0.01).best
-        looks.append(float(bool(np.isin(best[:, 1], list(added)).all())))
+        looks.append(float(len(best) > 0 and bool(np.isin(best[:, 1], list(added)).all())))
         moved.append(_by_head(loaded, look, range(n_layers), added).max())
     details = bench.details(asked, "uniform", budget=_BUDGET, added_heads=list(added))
     yield Row.at_least(
@@ -296,7 +295,7 @@ def _road(bench: Bench, asked: Sequence[Asked]) -> Iterator[Row]:
         ("last_before", 0.0, f"the last position's states up to the input of layer {COLOUR_ROAD[0]}"),
         ("last_after", 1.0, f"the last position's states from the input of layer {COLOUR_ROAD[0] + 1} on"),
     ):
-        values = np.array(carried[name])
+        values = np.array(carried[name] or [np.nan])
         worst = float(values[np.argmax(np.abs(values - planted))])
         yield Row.exact(
             f"single_road: share of the logit difference restored by patching {what}, furthest from planted",

@@ -112,7 +112,12 @@ def test_tables_and_figure_by_hand() -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "told"),
-    [("exp.budgets=[24,16]", "ascending"), ("exp.heads=0", "heads"), ("exp.blocked=nowhere", "blocked")],
+    [
+        ("exp.budgets=[24,16]", "ascending"),
+        ("exp.heads=0", "heads"),
+        ("exp.level=2", "level"),
+        ("exp.blocked=nowhere", "blocked"),
+    ],
 )
 def test_a_configuration_that_makes_no_sense_is_refused(
     diagnose: Diagnose, tmp_path: Path, wrong: str, told: str
