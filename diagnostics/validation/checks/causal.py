@@ -30,7 +30,8 @@ from diagnostics.validation.rows import Row
 
 __all__ = ["rows"]
 
-_BUDGET = 24
+_BUDGET, _ENRICHED = 32, 24
+"""Frames, evenly spaced, and where half of them are evidence."""
 _DOSES = (1, 2, 4, 8, 16)
 _DRAWS = 4
 _LEAST = 0.05
@@ -116,7 +117,7 @@ def _effective(loaded: LoadedModel, look: Look, seed: int) -> bool:
 def _trained(bench: Bench) -> Iterator[Row]:
     """Every colour question: roads out of the video, the evidence and random units blocked in all layers."""
     loaded = bench.model()
-    asked = [Asked(item, bench.enriched(item, _BUDGET)) for item in bench.items("Hist")]
+    asked = [Asked(item, bench.enriched(item, _ENRICHED)) for item in bench.items("Hist")]
     right: dict[str, list[float]] = {"base": [], "video": [], "evidence": [], "random": []}
     for seed, one in enumerate(asked):
         bench.say(f"causal: roads blocked, {one.item.id}")
@@ -325,7 +326,10 @@ def _other_colour(bench: Bench, loaded: LoadedModel, asked: Sequence[Asked], pla
 
 
 def _patched(loaded: LoadedModel, clean: Look, corrupt: Look, n_layers: int) -> dict[str, float]:
-    """Restored shares of the logit difference: of the layers on one side of the road, the worst."""
+    """Restored shares of the logit difference: of the layers on one side of the road, the worst.
+
+    Nothing where the answer is not right with the clean video and wrong with the corrupt one.
+    """
     layers = range(n_layers)
     visual = np.flatnonzero(clean.tokens.unit >= 0)
     grid = hooks.patch_grid(
@@ -337,10 +341,13 @@ def _patched(loaded: LoadedModel, clean: Look, corrupt: Look, n_layers: int) -> 
         layers=list(layers),
         sets={"video": visual, "last": clean.tokens.last},
     )
+    with_clean, with_corrupt = (
+        float(probes.logit_difference(one, clean.gold)) for one in (grid.clean, grid.corrupt)
+    )
+    if not with_clean > 0 > with_corrupt:
+        return {}
     effect = probes.indirect_effect(
-        probes.logit_difference(grid.logits, clean.gold),
-        float(probes.logit_difference(grid.clean, clean.gold)),
-        float(probes.logit_difference(grid.corrupt, clean.gold)),
+        probes.logit_difference(grid.logits, clean.gold), with_clean, with_corrupt
     )
     road = COLOUR_ROAD[0] + 1
     return {

@@ -26,14 +26,14 @@ SMALL = ("+exp=attention_anatomy", "data.n_videos=6", "data.tasks=[Hist]", "exp.
 def run(diagnose: Diagnose, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three colour questions at two budgets."""
     folder = tmp_path_factory.mktemp("anatomy") / "run"
-    done = diagnose(*SMALL, "exp.budgets=[2,24]", f"out={folder}")
+    done = diagnose(*SMALL, "exp.budgets=[2,32]", f"out={folder}")
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 
 
 def test_each_item_has_one_outcome(run: Path) -> None:
     lines = lines_of(run)
-    assert {line["condition"]["budget"] for line in lines} == {2, 24}
+    assert {line["condition"]["budget"] for line in lines} == {2, 32}
     for line in lines:
         found = [name for name in OUTCOMES if line["measures"].get(name)]
         assert len(found) == 1 or line["measures"]["undecided"]
@@ -44,18 +44,18 @@ def test_each_item_has_one_outcome(run: Path) -> None:
 
 def test_the_trained_model_rests_on_evidence_that_it_looks_at(run: Path) -> None:
     outcomes = table(run, "outcomes").set_index(["budget", "task", "outcome"])
-    assert outcomes.loc[(24, "all", "effective"), "share"] == 1.0
-    assert outcomes.loc[(24, "all", "effective"), "accuracy"] == 1.0
+    assert outcomes.loc[(32, "all", "effective"), "share"] == 1.0
+    assert outcomes.loc[(32, "all", "effective"), "accuracy"] == 1.0
     drift = table(run, "drift").set_index(["budget", "measure"])["mean"]
-    assert drift[24, "effect_evidence"] > 0.5
-    assert drift[24, "effect_random"] < 0.05
+    assert drift[32, "effect_evidence"] > 0.5
+    assert drift[32, "effect_random"] < 0.05
     assert (run / "figures" / "attention_anatomy.png").stat().st_size > 10_000
 
 
 def test_the_verdict_on_attention_follows_from_the_tensor_file(run: Path) -> None:
     """The same test on what the file holds: nothing else went into it."""
     for line in lines_of(run):
-        if line["condition"]["budget"] != 24:
+        if line["condition"]["budget"] != 32:
             continue
         with h5py.File(run / line["tensor_file"]) as file:
             mass, evidence = file["attention/unit_mass"][...], file["units/evidence"][...].any(axis=1)
@@ -71,7 +71,7 @@ def test_models_whose_outcome_is_known(diagnose: Diagnose, tmp_path: Path, model
     """Heads that look and write nothing, and heads that look no more."""
     dose = "model.path=tiny/drifting@16" if model == "drifting" else "model.path=tiny/blind_decoy@16"
     folder = tmp_path / "run"
-    done = diagnose(*SMALL, "exp.budgets=[24]", f"model={model}", dose, f"out={folder}")
+    done = diagnose(*SMALL, "exp.budgets=[32]", f"model={model}", dose, f"out={folder}")
     assert done.returncode == 0, done.stdout + done.stderr
     shares = json.loads((folder / "summary.json").read_text())["metrics"]
     assert shares[outcome]["mean"] == 1.0, shares
@@ -113,7 +113,7 @@ def test_tables_and_figure_by_hand() -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ("exp.budgets=[24,16]", "ascending"),
+        ("exp.budgets=[32,16]", "ascending"),
         ("exp.heads=0", "heads"),
         ("exp.level=2", "level"),
         ("exp.blocked=nowhere", "blocked"),
