@@ -32,7 +32,7 @@ ITEMS = VIDEOS * QUESTIONS
 BENCHMARK = (
     "+exp=benchmark", "model=tiny_random", f"data.n_videos={VIDEOS}", "data.seconds=20", "data.fps=4",
     f"data.questions={QUESTIONS}", "sampling.budget=4", "backend.max_new_tokens=1",
-    "backend.name=slowly.engine", "~backend.sharing", "~backend.together",
+    "backend.name=slowly.engine", "~backend.sharing", "~backend.together", "~backend.batch",
 )  # fmt: skip
 LAUNCHER = (
     "hydra/launcher=slurm", "hydra.launcher.partition=main", "hydra.launcher.gpus_per_node=null",
