@@ -19,6 +19,7 @@ from hooks.edges import (
     edge_count,
     layer_window,
     path_edges,
+    positions_to_everything,
     random_edges_like,
     units_to_everything,
 )
@@ -36,6 +37,7 @@ from hooks.head_writes import HeadWrites, head_writes
 from hooks.heads import HeadMeans, head_means, mean_ablate_heads, scale_heads
 from hooks.knockout import Knockout, knock_out
 from hooks.layout import Kind
+from hooks.option_paths import OPTION_PATHS, option_path_edges
 from hooks.patching import (
     DeepStack,
     Direction,
@@ -54,6 +56,7 @@ from hooks.token_map import TokenMap, token_map
 from hooks.unit_reuse import UnitReuse, reuse_units
 
 __all__ = [
+    "OPTION_PATHS",  # names of paths for `option_path_edges`, and what each is
     "PATHS",  # names of paths for `knock_out`, and what each is
     "Attribution",  # first-order effects of patching by layer and set of positions
     "CaptureCheck",  # what a capture did to one forward: logit difference, layers, row sums
@@ -99,11 +102,13 @@ __all__ = [
     "knock_out",  # block attention edges during forwards
     "layer_window",  # layers around or beside one
     "mean_ablate_heads",  # put a mean in place of heads' outputs
+    "option_path_edges",  # the edges of a path to or from the right option, or the others
     "patch",  # put states of one video into the run of another, at one layer
     "patch_grid",  # the same at every layer and set of positions, running only what changes
     "patch_nnsight",  # `patch` by another road, through nnsight
     "path_edges",  # the edges of a named path
     "position_sets",  # the rows of a heat map: units, question, options, last
+    "positions_to_everything",  # every road out of some positions
     "prefix",  # hold a prompt: its keys and values, and the inputs of layers
     "random_edges_like",  # a random control of the same size
     "relevance",  # keep what rollout and relevancy of one forward need

@@ -20,6 +20,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from hooks.attention_calls import AttentionCall, attached, refuse_model
+from hooks.blocking import first_query
 from hooks.captured import Captured, CapturedBatch
 from hooks.errors import CaptureError, SelfCheckError
 from hooks.families import family_of
@@ -77,9 +78,7 @@ class _Session:
         q, k, v = call.query[row], call.key[row], call.value[row]
         forbidden = None if call.blocked is None else call.blocked.forbidden
         length, n_queries = mass.plan.length, q.shape[1]
-        # Queries are the newest positions; a whole prompt starts at 0 even where a static cache has
-        # empty places after it.
-        offset = 0 if n_queries == length else k.shape[1] - n_queries
+        offset = first_query(length, n_queries, k.shape[1], None if mask is None else mask[0])
         if offset + n_queries <= length:
             mass.add_prompt_rows(offset, q, k, v, mask, call.scaling, forbidden)
         elif offset >= length:
@@ -88,7 +87,7 @@ class _Session:
         else:
             raise CaptureError(
                 f"A forward of {n_queries} tokens from position {offset} passes the end at {length}.",
-                remedy="Map the prompt that is run, and use no static cache that is filled in parts.",
+                remedy="Map the prompt that is run.",
             )
 
 
@@ -204,12 +203,12 @@ class CaptureCheck:
     """What a capture did to one forward; the application writes it into a run's manifest.
 
     Attributes:
-        max_logit_difference: largest absolute difference between logits with and without capture, at the
-            captured rows and the last position. 0.0 where capture leaves the model as it was.
+        max_logit_difference: largest absolute difference between logits with and without capture, at each
+            sequence's captured rows and last position. 0.0 where capture leaves the model as it was.
         identical: whether those logits are equal bit for bit.
         layers, heads: how many were observed.
         max_row_sum_error: largest distance from 1 of a captured row's sum.
-        positions: how many positions' logits were compared.
+        positions: how many positions' logits were compared, over all sequences.
     """
 
     max_logit_difference: float
@@ -235,13 +234,17 @@ def verify_capture(
     maps = [tokens] if isinstance(tokens, TokenMap) else list(tokens)
     wanted = _roles(maps, rows, isinstance(tokens, TokenMap))
     last = len(maps[0]) - 1
-    keep = np.unique(np.concatenate([[last], *(part for roles in wanted for part in roles.values())]))
+    own = [np.unique(np.concatenate([[last], *roles.values()])).astype(np.int64) for roles in wanted]
     # Logits of a whole prompt at a vocabulary of 150,000 would be gigabytes; later rows see all layers.
-    positions = torch.from_numpy(keep.astype(np.int64))
+    keep = np.unique(np.concatenate(own))
+    positions = torch.from_numpy(keep)
     with torch.no_grad():
         plain = model(**inputs, logits_to_keep=positions, use_cache=False).logits
         with attention_rows(model, tokens, rows) as captured:
             observed = model(**inputs, logits_to_keep=positions, use_cache=False).logits
+    # A position asked for in one sequence can be padding in another, whose logits there are nobody's.
+    compared = torch.from_numpy(np.stack([np.isin(keep, some) for some in own])).to(plain.device)
+    plain, observed = plain[compared], observed[compared]
     difference = float((plain.float() - observed.float()).abs().max())
     if not np.isfinite(difference):
         raise SelfCheckError(
@@ -254,5 +257,5 @@ def verify_capture(
         layers=len(sequences[0].layers),
         heads=sequences[0].heads,
         max_row_sum_error=max(sequence.max_row_sum_error for sequence in sequences),
-        positions=len(keep),
+        positions=sum(len(some) for some in own),
     )

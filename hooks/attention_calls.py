@@ -28,7 +28,7 @@ from hooks.blocking import Block, BlockPlan
 from hooks.errors import CaptureError, UnsupportedModelError
 from hooks.families import Family
 
-__all__ = ["AttentionCall", "Blocker", "Watcher", "attached", "refuse_model"]
+__all__ = ["AttentionCall", "Blocker", "Watcher", "attached", "is_attached", "refuse_model"]
 
 # Not "flash" anywhere in the name: transformers tests for that substring and would change the masks.
 _NAME = "sdpa_with_hooks"
@@ -208,6 +208,11 @@ def attached(
     finally:
         with _LOCK:
             _detach(model, family, modules, watcher, blocker)
+
+
+def is_attached(module: nn.Module) -> bool:
+    """Whether something watches or changes an attention module now."""
+    return id(module) in _ROUTES
 
 
 def _replan(modules: Sequence[nn.Module]) -> None:

@@ -9,8 +9,8 @@ correlation of both is reported.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -22,6 +22,7 @@ from torch import Tensor
 from hooks.errors import InterventionError, SelfCheckError
 from hooks.families import family_of
 from hooks.features import wrapped_encoders
+from hooks.last_alone import last_alone
 from hooks.layer_inputs import LayerInputs, asked_layers, layer_inputs
 from hooks.patching import (
     DeepStack,
@@ -73,8 +74,9 @@ def attribute(
     """Estimate every cell of a patching grid from the gradient at the inputs of the layers.
 
     Memory is that of one training step of the language model on one prompt, without its weights' gradients.
-    Vision is run without gradients; the weights' `requires_grad` stays as it is and their `grad` is not
-    touched.
+    Vision is run without gradients; the weights' `requires_grad` is off meanwhile, and their `grad` is not
+    touched. The last layer is run at the last position alone (`hooks/last_alone.py`) unless something is
+    attached to it.
 
     Args:
         right, others: token ids; the metric is logit(right) - max logit(others).
@@ -93,9 +95,10 @@ def attribute(
         )
     named = named_sets(tokens, sets, length)
     source_inputs, target_inputs = source_and_target(clean_inputs, corrupt_inputs, direction, deepstack)
-    with torch.no_grad(), layer_inputs(model, length, wanted) as source:
-        source_metric = float(_difference(model, source_inputs, ids))
-    target = _slopes(model, target_inputs, wanted, length, ids)
+    with last_alone(model):
+        with torch.no_grad(), layer_inputs(model, length, wanted) as source:
+            source_metric = float(_difference(model, source_inputs, ids))
+        target = _slopes(model, target_inputs, wanted, length, ids)
     by_position = _by_position(source, target, wanted, deepstack == "with")
     effect = np.stack([by_position[:, places].sum(axis=1) for places in named.values()], axis=1)
     clean, corrupt = (
@@ -166,6 +169,7 @@ def _slopes(
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
+        stack.enter_context(_weights_at_rest(model))
         stack.enter_context(wrapped_encoders(family.base(model), without_gradient))
         hook = family.text_model(model).register_forward_pre_hook(ask, with_kwargs=True)
         stack.callback(hook.remove)
@@ -185,6 +189,19 @@ def _slopes(
         slopes[layer] = slope[0]
     late = {number: slope for number, slope in enumerate(given[len(layers) :]) if slope is not None}
     return _Slopes(found, slopes, late, float(metric.detach()))
+
+
+@contextmanager
+def _weights_at_rest(model: Any) -> Iterator[None]:
+    """No gradients of the weights: what they alone would need is not kept."""
+    asked = [weight for weight in model.parameters() if weight.requires_grad and weight.is_leaf]
+    for weight in asked:
+        weight.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for weight in asked:
+            weight.requires_grad_(True)
 
 
 def _product(source: Tensor, target: Tensor, slope: Tensor) -> Float[np.ndarray, " row"]:

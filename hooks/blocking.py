@@ -19,10 +19,10 @@ from einops import rearrange
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from hooks.edges import Edges
+from hooks.edges import Edges, rows_alike
 from hooks.errors import InterventionError
 
-__all__ = ["ROW_CHUNK", "Block", "BlockPlan", "rows_of_call"]
+__all__ = ["ROW_CHUNK", "Block", "BlockPlan", "first_query", "rows_of_call"]
 
 ROW_CHUNK = 128
 """Rows that are recomputed at once: bounds the mask's memory when whole videos are affected."""
@@ -99,7 +99,7 @@ class BlockPlan:
         entries = [(edges, block.heads) for block in blocks for edges in block.edges]
         parts = [
             part
-            for members, rows in _alike([edges.queries for edges, _ in entries])
+            for members, rows in rows_alike([edges.queries for edges, _ in entries])
             for part in _by_head([entries[member] for member in members], rows, n_heads)
         ]
         for part in parts:
@@ -128,8 +128,8 @@ class BlockPlan:
                 f"A knockout ran on {query.shape[0]} sequences, or with a mask for each head.",
                 remedy="Run one sequence at a time, without beams.",
             )
-        offset, generated = rows_of_call(self.length, query.shape[2], key.shape[2])
         own = None if mask is None else mask[0, 0]
+        offset, generated = rows_of_call(self.length, query.shape[2], key.shape[2], own)
         fresh = True
         for part in self.generated if generated else self.parts:
             rows = _local(part, offset, query.shape[2])
@@ -171,20 +171,42 @@ class BlockPlan:
         return found if found.any() else None
 
 
-def rows_of_call(length: int, n_queries: int, n_keys: int) -> tuple[int, bool]:
-    """Position of a call's first query, and whether its queries come after the prompt.
+def first_query(length: int, n_queries: int, n_keys: int, mask: Shaped[Tensor, "query key"] | None) -> int:
+    """Position of the first query of an attention call.
 
-    Queries are the newest positions; a whole prompt starts at 0 even where a static cache has empty places
-    after it.
+    Queries are the newest positions. Where there is no mask, one query sees every key and several see the
+    keys up to their own index, so that these are a prompt's beginning, whatever empty places a static cache
+    has after it. A mask bars the empty places: the last key that its last query sees is that query itself.
+
+    Args:
+        length: of the prompt; a call of as many queries is the whole of it.
+        n_queries, n_keys: of the call.
+        mask: of the sequence, boolean or additive.
+    """
+    if n_queries == length:
+        return 0
+    if mask is None:
+        return n_keys - 1 if n_queries == 1 else 0
+    last = mask[-1]
+    seen = last if last.dtype == torch.bool else last > torch.finfo(last.dtype).min
+    places = seen.nonzero()
+    # A piece whose last query sees nothing is padding alone, which stands in front of all that is asked for.
+    return int(places[-1]) + 1 - n_queries if len(places) else 0
+
+
+def rows_of_call(
+    length: int, n_queries: int, n_keys: int, mask: Shaped[Tensor, "query key"] | None
+) -> tuple[int, bool]:
+    """`first_query`, and whether the queries come after the prompt.
 
     Raises:
         InterventionError: the queries pass the prompt's end.
     """
-    offset = 0 if n_queries == length else n_keys - n_queries
+    offset = first_query(length, n_queries, n_keys, mask)
     if offset < length < offset + n_queries:
         raise InterventionError(
             f"A forward of {n_queries} tokens from position {offset} passes the end at {length}.",
-            remedy="Map the prompt that is run, and use no static cache that is filled in parts.",
+            remedy="Map the prompt that is run.",
         )
     return offset, offset >= length
 
@@ -253,21 +275,6 @@ def _local(part: _Part, offset: int, n_queries: int) -> Int[np.ndarray, " row"]:
         return np.arange(n_queries)
     start, end = np.searchsorted(part.rows, [offset, offset + n_queries])
     return part.rows[start:end] - offset
-
-
-def _alike(
-    sets: Sequence[Int[np.ndarray, " row"]],
-) -> Iterator[tuple[tuple[int, ...], Int[np.ndarray, " row"]]]:
-    """Rows that are members of the same sets, with the indices of those sets."""
-    members: dict[int, list[int]] = {}
-    for index, rows in enumerate(sets):
-        for row in rows.tolist():
-            members.setdefault(row, []).append(index)
-    groups: dict[tuple[int, ...], list[int]] = {}
-    for row in sorted(members):
-        groups.setdefault(tuple(members[row]), []).append(row)
-    for key, found in groups.items():
-        yield key, np.array(found, dtype=np.int64)
 
 
 def _by_head(

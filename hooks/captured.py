@@ -24,6 +24,7 @@ class _Arrays:
     tokens: Float[np.ndarray, "layer role token"] | None
     value_units: Float[np.ndarray, "layer head role unit"] | None
     value_rest: Float[np.ndarray, "layer head role"] | None
+    value_tokens: Float[np.ndarray, "layer role token"] | None
     sink_units: Float[np.ndarray, "layer head role unit"] | None
     row_units: Float[np.ndarray, "layer head query unit"] | None
     row_rest: Float[np.ndarray, "layer head query"] | None
@@ -80,6 +81,11 @@ class Captured:
         attention is an imperfect proxy for contribution; the output projection is not applied here.
         """
         return self._of_role(self._asked("value_units", "value_weighted"), role, axis=2)
+
+    def value_token_mass(self, role: str | None = None) -> Float[np.ndarray, "layer *role token"]:
+        """`value_mass` of each visual token, mean over heads; asks for `token_mass` as well."""
+        self._asked("value_units", "value_weighted")
+        return self._of_role(self._asked("value_tokens", "token_mass"), role, axis=1)
 
     def value_rest_mass(self, role: str | None = None) -> Float[np.ndarray, "layer head *role"]:
         """Value-weighted attention to all that is not video or image; adds to `value_mass`."""
@@ -193,6 +199,7 @@ class Captured:
             tokens=stack("tokens"),
             value_units=stack("value_units"),
             value_rest=stack("value_rest"),
+            value_tokens=stack("value_tokens"),
             sink_units=stack("sink_units"),
             row_units=rows(0),
             row_rest=rows(1),
@@ -220,8 +227,9 @@ def _average_generated(ordered: list[LayerMass], count: int) -> None:
         for tensor in (mass.units, mass.rest, mass.value_units, mass.value_rest, mass.sink_units):
             if tensor is not None:
                 tensor[:, -1] /= count
-        if mass.tokens is not None:
-            mass.tokens[-1] /= count
+        for tensor in (mass.tokens, mass.value_tokens):
+            if tensor is not None:
+                tensor[-1] /= count
 
 
 class CapturedBatch:

@@ -9,7 +9,7 @@ unit said past a block. So a unit here is its visual tokens *and* the times and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,7 +27,9 @@ __all__ = [
     "edge_count",
     "layer_window",
     "path_edges",
+    "positions_to_everything",
     "random_edges_like",
+    "rows_alike",
     "units_to_everything",
 ]
 
@@ -84,8 +86,27 @@ class Edges:
 
 
 def edge_count(edges: Sequence[Edges]) -> int:
-    """How many causal pairs several `Edges` have together; pairs in two of them count twice."""
-    return sum(one.count() for one in edges)
+    """How many causal pairs several `Edges` have together, generated tokens apart; each counts once."""
+    found = 0
+    for members, rows in rows_alike([one.queries for one in edges]):
+        keys = [edges[place].keys for place in members]
+        found += Edges(rows, keys[0] if len(keys) == 1 else np.unique(np.concatenate(keys))).count()
+    return found
+
+
+def rows_alike(
+    sets: Sequence[Int[np.ndarray, " row"]],
+) -> Iterator[tuple[tuple[int, ...], Int[np.ndarray, " row"]]]:
+    """Rows that are members of the same sets, with the indices of those sets."""
+    members: dict[int, list[int]] = {}
+    for index, rows in enumerate(sets):
+        for row in rows.tolist():
+            members.setdefault(row, []).append(index)
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for row in sorted(members):
+        groups.setdefault(tuple(members[row]), []).append(row)
+    for key, found in groups.items():
+        yield key, np.array(found, dtype=np.int64)
 
 
 def path_edges(tokens: TokenMap, name: str, *, delimiters: bool = True) -> tuple[Edges, ...]:
@@ -142,6 +163,27 @@ def units_to_everything(
     return _to_everything(tokens, keys)
 
 
+def positions_to_everything(
+    tokens: TokenMap, positions: Sequence[int] | Int[np.ndarray, " position"]
+) -> Edges:
+    """Every road out of some positions, such as a few patches: all later ones but these, generated ones too.
+
+    Among themselves they still see each other. What a patch shows is also in others of its unit: the vision
+    tower has mixed them before the language model sees any.
+
+    Raises:
+        InterventionError: none is given, one is not in the prompt, or they are no whole numbers: a mask of
+            the prompt is not its positions.
+    """
+    wanted = np.unique(np.asarray(positions))
+    if not len(wanted) or wanted.dtype.kind not in "iu" or wanted.min() < 0 or wanted.max() >= len(tokens):
+        raise InterventionError(
+            f"Positions {wanted[:8].tolist()} were asked for: the prompt has 0 to {len(tokens) - 1}.",
+            remedy="Name at least one of those (of a mask: numpy.flatnonzero).",
+        )
+    return _to_everything(tokens, wanted.astype(np.int64))
+
+
 def random_edges_like(
     tokens: TokenMap,
     edges: Sequence[Edges] | Edges,
@@ -155,8 +197,9 @@ def random_edges_like(
         tokens: the map of the prompt.
         edges: what is controlled for.
         seed: of the draw, as numpy takes it.
-        rows: `same` keeps the queries and gives each as many other keys, drawn from positions before all
-            of them that were not blocked, from the video where video was blocked. `any` draws as many
+        rows: `same` keeps the queries and puts another key in place of each, drawn from positions before all
+            of them that were not blocked, from the video where video was blocked. A key that several of the
+            edges share has one in its place, and no two have the same. `any` draws as many
             causal edges from the whole prompt, as Map the Flow's control does (arXiv 2510.13251,
             section 4); neighbouring rows share their keys, and no row loses its own position. It is a
             control of the prompt's rows: tokens generated later are left alone.
@@ -167,7 +210,7 @@ def random_edges_like(
     given = (edges,) if isinstance(edges, Edges) else tuple(edges)
     generator = np.random.default_rng(seed)
     if rows == "same":
-        return tuple(_other_keys(tokens, one, given, generator) for one in given)
+        return _other_keys(tokens, given, generator)
     return _anywhere(tokens, edge_count(given), generator)
 
 
@@ -251,26 +294,66 @@ def _cross_unit(tokens: TokenMap, delimiters: bool) -> tuple[Edges, ...]:
 
 
 def _other_keys(
-    tokens: TokenMap, edges: Edges, given: tuple[Edges, ...], generator: np.random.Generator
-) -> Edges:
-    """As many keys for the same queries, from before all of them, blocked for none of them."""
-    if edges.keys[-1] > edges.queries[0]:
-        raise InterventionError(
-            "Queries lie among the keys they are kept from: no other keys are before all of them.",
-            remedy='Take units_to_everything of other units as the control, or rows="any".',
-        )
-    blocked = [one.keys for one in given if np.isin(one.queries, edges.queries).any()]
-    free = np.setdiff1d(np.arange(edges.queries[0]), np.concatenate(blocked))  # itself left out
-    free = free[tokens.kind[free] != Kind.PADDING]
-    if (tokens.unit[edges.keys] >= 0).all():
-        free = free[tokens.unit[free] >= 0]
-        if (tokens.row[edges.keys] >= 0).all():
-            free = free[tokens.row[free] >= 0]
-    if len(free) < len(edges.keys):
-        raise _too_few(len(edges.keys), len(free))
-    return Edges(
-        edges.queries, np.sort(generator.choice(free, len(edges.keys), replace=False)), edges.generated
-    )
+    tokens: TokenMap, given: tuple[Edges, ...], generator: np.random.Generator
+) -> tuple[Edges, ...]:
+    """The same queries with another key in place of each, from before them, blocked for none of them."""
+    for one in given:
+        if one.keys[-1] > one.queries[0]:
+            raise InterventionError(
+                "Queries lie among the keys they are kept from: no other keys are before all of them.",
+                remedy='Take units_to_everything of other units as the control, or rows="any".',
+            )
+    found: dict[int, Edges] = {}
+    for some in _sharing_queries(given):
+        instead = _exchanged(tokens, [given[place] for place in some], generator)
+        for place in some:
+            one = given[place]
+            found[place] = Edges(one.queries, np.sort(instead[one.keys]), one.generated)
+    return tuple(found[place] for place in range(len(given)))
+
+
+def _sharing_queries(given: Sequence[Edges]) -> Iterator[list[int]]:
+    """Edges put together that share queries, directly or by way of others."""
+    labels = np.arange(len(given))
+    for members, _ in rows_alike([one.queries for one in given]):
+        joined = labels[list(members)]
+        labels[np.isin(labels, joined)] = joined.min()
+    for label in np.unique(labels):
+        yield np.flatnonzero(labels == label).tolist()
+
+
+def _exchanged(
+    tokens: TokenMap, edges: Sequence[Edges], generator: np.random.Generator
+) -> Int[np.ndarray, " position"]:
+    """By position: for each key of edges that share queries, one that takes its place; -1 elsewhere.
+
+    A key in several edges has to suit all of them. Keys with the fewest to choose from are drawn first.
+    """
+    end = np.full(len(tokens), len(tokens))  # before which position
+    kind = np.zeros(len(tokens), dtype=np.int64)  # any, of a unit, a visual token
+    for one in edges:
+        end[one.keys] = np.minimum(end[one.keys], one.queries[0])
+        visual, unit = (tokens.row[one.keys] >= 0).all(), (tokens.unit[one.keys] >= 0).all()
+        kind[one.keys] = np.maximum(kind[one.keys], int(unit) + int(unit and visual))
+    blocked = np.unique(np.concatenate([one.keys for one in edges]))
+    allowed = tokens.kind != Kind.PADDING
+    allowed[blocked] = False
+    instead = np.full(len(tokens), -1)
+
+    def free(first: int, suits: int) -> Int[np.ndarray, " position"]:
+        """What may still be drawn before a position, the first query itself left out."""
+        found = np.flatnonzero(allowed[:first])
+        return found[(tokens.unit, tokens.row)[suits - 1][found] >= 0] if suits else found
+
+    alike = {(int(end[key]), int(kind[key])) for key in blocked}
+    for first, suits in sorted(alike, key=lambda some: (len(free(*some)), some)):
+        mine = blocked[(end[blocked] == first) & (kind[blocked] == suits)]
+        choice = free(first, suits)
+        if len(choice) < len(mine):
+            raise _too_few(len(mine), len(choice))
+        instead[mine] = generator.choice(choice, len(mine), replace=False)
+        allowed[instead[mine]] = False
+    return instead
 
 
 def _too_few(wanted: int, found: int) -> InterventionError:

@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from hooks.blocking import first_query
 from hooks.errors import CaptureError, InterventionError, SelfCheckError
 from hooks.families import Family, family_of
 from hooks.layout import Kind
@@ -73,12 +74,12 @@ def mean_ablate_heads(
         model: a loaded model of a known family.
         heads: (layer, head) pairs, each replaced by its own mean over the positions of the same forward; or
             a mapping from them to given vectors, such as `HeadMeans.of` other prompts.
-        positions: what is averaged, and replaced, counted within the forward; None for all of them. Given
-            vectors replace these positions.
+        positions: what is averaged, and replaced, counted within the forward; None for all of them. Padding
+            is replaced too, and left out of the mean. Given vectors replace these positions.
 
     Raises:
         InterventionError: no head is given, one does not exist, a vector has the wrong length or is not
-            finite, or a forward has no such position.
+            finite, a forward has no such position, or they are padding alone.
         SelfCheckError: when the block ends, one of their layers was never run.
     """
     family = family_of(model)
@@ -96,17 +97,28 @@ def mean_ablate_heads(
                 remedy="Give vectors (hooks.head_means) where decode steps are run.",
             )
         index = _places(wanted, outputs)
+        counted = None if given else _counted(masks[-1], outputs, index)
         for at, head in heads:
             if at == layer:
                 own = outputs[:, index, head]
-                mean = own.float().mean(dim=1, keepdim=True)
-                if given:
+                if counted is None:
                     mean = torch.as_tensor(given[at, head], device=own.device)[None, None]
+                else:
+                    mean = (own.float() * counted).sum(dim=1, keepdim=True) / counted.sum(dim=1, keepdim=True)
                 outputs[:, index, head] = mean.to(own.dtype).expand_as(own)
         return outputs
 
-    with _changed(model, family, {layer for layer, _ in heads}, change):
-        yield
+    masks: list[Any] = []
+
+    def look(_module: nn.Module, _args: tuple, kwargs: dict) -> None:
+        masks[:] = [kwargs.get("attention_mask")]
+
+    handle = family.text_model(model).register_forward_pre_hook(look, with_kwargs=True)
+    try:
+        with _changed(model, family, {layer for layer, _ in heads}, change):
+            yield
+    finally:
+        handle.remove()
 
 
 class HeadMeans(Mapping[Head, Float[np.ndarray, " dim"]]):
@@ -249,6 +261,31 @@ def _refuse_vectors(model: Any, family: Family, given: Mapping[Head, Float[np.nd
                 f"The vector of head {head} has shape {vector.shape}, or is not finite.",
                 remedy=f"Give {dim} finite numbers.",
             )
+
+
+def _counted(mask: Any, outputs: Tensor, index: Any) -> Float[Tensor, "batch position one"]:
+    """1 where one of the chosen positions is real, 0 where it is padding, from the language model's mask.
+
+    Raises:
+        InterventionError: a sequence has padding alone there.
+    """
+    batch, n_positions = outputs.shape[:2]
+    real = torch.ones(batch, n_positions, dtype=torch.bool, device=outputs.device)
+    mask = mask.get("full_attention") if isinstance(mask, Mapping) else mask
+    if mask is not None and mask.ndim == 2:
+        real &= mask[:, -n_positions:].to(real.device) != 0  # in front stands what a cache holds
+    elif mask is not None:
+        # One that is made already: a real position sees itself.
+        whole = mask[:, 0].to(real.device)
+        seen = whole if whole.dtype == torch.bool else whole > torch.finfo(whole.dtype).min
+        first = first_query(-1, n_positions, whole.shape[-1], seen[0])
+        real &= seen.diagonal(first, dim1=-2, dim2=-1)
+    chosen = real[:, index]
+    if not bool(chosen.any(dim=1).all()):
+        raise InterventionError(
+            "The positions of a head's mean are padding.", remedy="Give positions of the prompt."
+        )
+    return chosen[..., None].float()
 
 
 def _places(wanted: Int[np.ndarray, " position"] | None, outputs: Tensor) -> Any:

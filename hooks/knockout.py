@@ -71,7 +71,8 @@ class Knockout:
         if call.layer not in self._seen:
             return
         n_queries = call.query.shape[2]
-        offset, generated = rows_of_call(len(self._block.padding), n_queries, call.key.shape[2])
+        own = None if call.mask is None else call.mask[0, 0]
+        offset, generated = rows_of_call(len(self._block.padding), n_queries, call.key.shape[2], own)
         if generated:
             positions = np.arange(offset, offset + n_queries) if self._generated else np.empty(0, np.int64)
             self._decoded[call.layer] |= self._generated
@@ -95,17 +96,17 @@ class Knockout:
         n_keys = call.key.shape[2]
         forbidden = call.blocked.forbidden(np.array([position]), slice(0, heads), n_keys)
         with torch.autocast(call.query.device.type, enabled=False):
-            scores, values = _row_scores(call, row)
+            scores = _row_scores(call, row)
             plain = scores.softmax(-1)
             barred = torch.zeros(heads, n_keys, dtype=torch.bool, device=scores.device)
             if forbidden is not None:
                 barred |= torch.from_numpy(forbidden[:, 0]).to(scores.device)
-            expected = (scores.masked_fill(barred, float("-inf")).softmax(-1)[:, None] @ values)[:, 0]
-            without = (plain[:, None] @ values)[:, 0]
+            expected = _mix(scores.masked_fill(barred, float("-inf")).softmax(-1), call.value[0])
+            without = _mix(plain, call.value[0])
         written = output[0, row].float()
         error = float((expected - written).abs().max())
         largest = float(scores[scores.isfinite()].abs().max())
-        allowed = _rounding(output) * (_ROUNDINGS + 4 * largest) * float(values.abs().max())
+        allowed = _rounding(output) * (_ROUNDINGS + 4 * largest) * float(call.value[0].abs().max())
         if not error <= allowed:
             raise SelfCheckError(
                 f"Row {position} of layer {call.layer} is {error:.3g} from what it is without the blocked"
@@ -258,18 +259,23 @@ def _rounding(output: Tensor) -> float:
     return float(torch.finfo(output.dtype).eps)
 
 
-def _row_scores(call: AttentionCall, row: int) -> tuple[Tensor, Tensor]:
-    """Masked scores of one row, [head, key], and the values, [head, key, d], both float32."""
-    heads, kv_heads = call.query.shape[1], call.key.shape[1]
-    keys = call.key[0].float().repeat_interleave(heads // kv_heads, dim=0)
-    values = call.value[0].float().repeat_interleave(heads // kv_heads, dim=0)
-    scores = (keys @ call.query[0, :, row].float()[..., None])[..., 0] * call.scaling
+def _row_scores(call: AttentionCall, row: int) -> Float[Tensor, "head key"]:
+    """Masked scores of one row, float32; keys are made float32 one key/value head at a time."""
+    wanted = call.query[0, :, row].float() * call.scaling
+    groups = wanted.unflatten(0, (call.key.shape[1], -1))
+    scores = torch.cat([group @ keys.float().T for group, keys in zip(groups, call.key[0], strict=True)])
     if call.mask is not None:
         own = call.mask[0, :, row, : scores.shape[-1]]
         if own.dtype == torch.bool:
-            return scores.masked_fill(~own, float("-inf")), values
+            return scores.masked_fill(~own, float("-inf"))
         # The least finite number, where a mask is given in numbers, is minus infinity to softmax.
-        scores = (scores + own.float()).masked_fill(own <= torch.finfo(own.dtype).min, float("-inf"))
-    elif call.query.shape[2] > 1:
+        return (scores + own.float()).masked_fill(own <= torch.finfo(own.dtype).min, float("-inf"))
+    if call.query.shape[2] > 1:
         scores[:, row + 1 :] = float("-inf")
-    return scores, values
+    return scores
+
+
+def _mix(weights: Float[Tensor, "head key"], values: Tensor) -> Float[Tensor, "head d"]:
+    """Each head's weighted sum of its values, [kv_head, key, d], one key/value head at a time."""
+    groups = weights.unflatten(0, (len(values), -1))
+    return torch.cat([group @ own.float() for group, own in zip(groups, values, strict=True)])

@@ -15,7 +15,6 @@ this is checked when it is held.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -29,6 +28,7 @@ from transformers.cache_utils import DynamicLayer
 
 from hooks.errors import InterventionError, SelfCheckError, UnsupportedModelError
 from hooks.families import family_of
+from hooks.last_alone import KeysOnly, StoppingLayer, cache_argument
 from hooks.layer_inputs import LayerInputs, check_layers, layer_inputs
 
 __all__ = ["HeldPrompt", "prefix"]
@@ -56,7 +56,7 @@ class HeldPrompt:
         self._model, self._family = model, family_of(model)
         self._ids, self._found, self._layers, self._chunk = ids.cpu(), found, layers, chunk
         self._text = self._family.text_model(model)
-        self._argument = _cache_argument(self._text)
+        self._argument = cache_argument(self._text)
         self.length: int = found.length
         """Positions of the prompt."""
         self.n_layers: int = len(self._family.layers(model))
@@ -233,7 +233,7 @@ class HeldPrompt:
 
     def _cache_before(self, layer: int, first: int) -> DynamicCache:
         """Views of what is held of the first positions; what is run is added behind them in new tensors."""
-        layers = [_StoppingLayer() for _ in self._layers]
+        layers = [StoppingLayer() for _ in self._layers]
         if first:
             for own, held in zip(layers[layer:], self._layers[layer:], strict=True):
                 assert held.keys is not None
@@ -307,7 +307,7 @@ def prefix(
             "Some layers of this model forget what lies further back.", remedy="Run whole forwards."
         )
     given = {name: value for name, value in inputs.items() if name not in ("use_cache", "logits_to_keep")}
-    argument = _cache_argument(family_of(model).text_model(model))
+    argument = cache_argument(family_of(model).text_model(model))
     with torch.no_grad(), layer_inputs(model, length, layers) as found:
         output = model(**given, logits_to_keep=1, use_cache=True, **{argument: cache})
     held = HeldPrompt(model, inputs["input_ids"][0], found, layers_held, output.logits[0, -1].float(), chunk)
@@ -319,7 +319,9 @@ def prefix(
         found.states.clear()
         found.streams = ()
         for layer in layers_held:
-            layer.reset()
+            # Not `reset`: before transformers 5.20 it fills keys and values with zeros and keeps them.
+            layer.keys = layer.values = None
+            layer.is_initialized = False
 
 
 def one_prompt(inputs: Mapping[str, Any]) -> int:
@@ -332,61 +334,15 @@ def one_prompt(inputs: Mapping[str, Any]) -> int:
     return int(ids.shape[1])
 
 
-class _KeysHeld(Exception):
-    """Keys and values of a layer have been kept: what would follow is not needed."""
-
-
-class _StoppingLayer(DynamicLayer):
-    """Of a cache: may end the layer's forward once it has what it keeps."""
-
-    stops = False
-
-    def update(self, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """As the base class; raises `_KeysHeld` where it stops."""
-        found = super().update(*args, **kwargs)
-        if self.stops:
-            raise _KeysHeld
-        return found
-
-
-class _KeysOnly(nn.Module):
-    """A decoder layer run as far as its keys and values; what comes out is of no use."""
-
-    def __init__(self, layer: nn.Module, index: int) -> None:
-        super().__init__()
-        self.layer, self._index = layer, index
-
-    def forward(self, hidden: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Fill the cache."""
-        cache = kwargs["cache" if "cache" in kwargs else "past_key_values"]
-        held = cache.layers[self._index]
-        held.stops = True
-        try:
-            self.layer(hidden, *args, **kwargs)
-        except _KeysHeld:
-            return hidden
-        finally:
-            held.stops = False
-        raise SelfCheckError(
-            "The last layer does not keep its keys and values in the cache.",
-            remedy="Run whole layers: last_alone=False.",
-        )
-
-
 @contextmanager
 def _layers_from(text: Any, layer: int, *, keys_only: bool) -> Iterator[None]:
     """The language model without its first layers, its last one for keys and values only where said."""
     whole = text.layers
     rest = list(whole)[layer:]
     if keys_only:
-        rest[-1] = _KeysOnly(rest[-1], len(whole) - 1)
+        rest[-1] = KeysOnly(rest[-1], len(whole) - 1)
     text.layers = nn.ModuleList(rest)
     try:
         yield
     finally:
         text.layers = whole
-
-
-def _cache_argument(module: Any) -> str:
-    """The name of a forward's cache: `cache` from transformers 5.24 on, where the older one warns."""
-    return "cache" if "cache" in inspect.signature(module.forward).parameters else "past_key_values"

@@ -22,11 +22,16 @@ def find_roles(
     *,
     question: str | None,
     options: str | Sequence[str] | None,
-) -> tuple[Int[np.ndarray, " question"], Int[np.ndarray, " option_token"]]:
-    """Positions of question and options, both after the last visual token.
+) -> tuple[
+    Int[np.ndarray, " question"],
+    Int[np.ndarray, " option_token"],
+    tuple[Int[np.ndarray, " option_token"], ...],
+]:
+    """Positions of question, options, and each option, all after the last visual token.
 
     A token that carries any character of a text belongs to it, so tokens merged across its edges are
-    included. Options are looked for one after another, from the end of the question on.
+    included; of two options that share one, it is the earlier's. Options are looked for one after another,
+    from the end of the question on; of a single text each line is an option.
 
     Raises:
         TokenMapError: a text is not there.
@@ -41,13 +46,20 @@ def find_roles(
         asked = start + suffix.tokens(begin, end)
     offered: list[Int[np.ndarray, " option_token"]] = []
     texts = [options] if isinstance(options, str) else list(options or ())
+    each: list[Int[np.ndarray, " option_token"]] = []
     for number, text in enumerate(texts, start=1):
         begin, end = _locate(suffix, text, end, f"option {number}")
         offered.append(start + suffix.tokens(begin, end))
+        for line in text.split("\n") if isinstance(options, str) else [text]:
+            if line.strip():
+                begin, after = _locate(suffix, line, begin, f"option {line!r}")
+                taken = np.concatenate([np.empty(0, np.int64), *each])
+                each.append(np.setdiff1d(start + suffix.tokens(begin, after), taken))
+                begin = after
     option_positions = np.unique(np.concatenate(offered)) if offered else np.empty(0, dtype=np.int64)
     if question is None:
         asked = np.setdiff1d(_first_text(tokenizer, input_ids, kind, start), option_positions)
-    return asked, option_positions
+    return asked, option_positions, tuple(each)
 
 
 def _locate(suffix: TokenText, text: str, after: int, name: str) -> tuple[int, int]:

@@ -145,6 +145,8 @@ class LayerMass:
         self.rest = zeros(heads, roles)
         self.tokens = zeros(roles, len(plan.visual)) if plan.token_mass else None
         self.value_units = zeros(heads, roles, plan.n_units) if plan.value_weighted else None
+        by_token = plan.value_weighted and plan.token_mass
+        self.value_tokens = zeros(roles, len(plan.visual)) if by_token else None
         self.value_rest = zeros(heads, roles) if plan.value_weighted else None
         self.sinks = sinks
         self.sink_units = None if sinks is None else zeros(heads, roles, plan.n_units)
@@ -256,7 +258,11 @@ class LayerMass:
             self.tokens[:, : per_token.shape[-1]] += per_token.sum(dim=0) / self.units.shape[0]
         if self.value_units is not None and self.value_rest is not None:
             weighted = mean * torch.linalg.vector_norm(values.float(), dim=-1)
-            self.value_units[here] += self._per_unit(weighted.index_select(-1, visual))
+            weighted_token = weighted.index_select(-1, visual)
+            self.value_units[here] += self._per_unit(weighted_token)
+            if self.value_tokens is not None:
+                shared = weighted_token.sum(dim=0) / self.units.shape[0]
+                self.value_tokens[:, : shared.shape[-1]] += shared
             self.value_rest[here] += weighted @ other
 
     def _rows(self, scores: Tensor, norm: Tensor, visual: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:

@@ -42,6 +42,8 @@ class TokenMap:
             kind for the whole batch.
         question, options, last: positions of the question's tokens, the options' tokens, and the prompt's
             last token.
+        each_option: the positions of each option's tokens, in the order of the prompt; none where no
+            options were named.
     """
 
     input_ids: Int[np.ndarray, " position"]
@@ -57,6 +59,7 @@ class TokenMap:
     question: Int[np.ndarray, " question"]
     options: Int[np.ndarray, " option_token"]
     last: Int[np.ndarray, " one"]
+    each_option: tuple[Int[np.ndarray, " option_token"], ...] = ()
 
     def __len__(self) -> int:
         return len(self.input_ids)
@@ -145,7 +148,8 @@ def token_map(
         inputs: `input_ids` and grids, as returned by the processor. Batches are left-padded.
         question: the question as it stands in the prompt. None: the first stretch of text after the
             last visual token that holds no special token, less the options.
-        options: the options as they stand in the prompt, one text or several in prompt order.
+        options: the options as they stand in the prompt: one text, an option a line, or several in prompt
+            order.
         row: which sequence of the batch.
         n_frames: frames given for each video of the sequence, to tell an odd number from an even one.
             None: every slot counts as filled.
@@ -158,7 +162,9 @@ def token_map(
     family = family_of(model)
     tokenizer = getattr(processor, "tokenizer", processor)
     layout = lay_out(family, model, tokenizer, inputs, row=row, n_frames=n_frames)
-    asked, offered = find_roles(tokenizer, layout.input_ids, layout.kind, question=question, options=options)
+    asked, offered, each = find_roles(
+        tokenizer, layout.input_ids, layout.kind, question=question, options=options
+    )
     return TokenMap(
         input_ids=layout.input_ids,
         kind=layout.kind,
@@ -173,4 +179,5 @@ def token_map(
         question=asked,
         options=offered,
         last=np.array([len(layout.input_ids) - 1], dtype=np.int64),
+        each_option=each,
     )

@@ -166,10 +166,21 @@ def _split(output: Any, units: int) -> list[Parts]:
 def _joined(parts: Sequence[Parts], template: Any) -> Any:
     """An output like `template` that holds the units of `parts`."""
     joined = {name: torch.cat([one[name] for one in parts]) for name in parts[0]}
-    told: dict[str, Any] = {"last_hidden_state": joined.pop("last"), "pooler_output": (joined.pop("merged"),)}
+    told: dict[str, Any] = {
+        "last_hidden_state": joined.pop("last"),
+        "pooler_output": _as_in(template.pooler_output, joined.pop("merged")),
+    }
     if joined:
-        told["deepstack_features"] = [(joined[f"deepstack:{place}"],) for place in range(len(joined))]
+        told["deepstack_features"] = [
+            _as_in(template.deepstack_features[place], joined[f"deepstack:{place}"])
+            for place in range(len(joined))
+        ]
     return type(template)(**told)
+
+
+def _as_in(template: Any, tensor: Tensor) -> Any:
+    """One video's tensor alone, or in a tuple over videos: versions of transformers differ."""
+    return (tensor,) if isinstance(template, tuple | list) else tensor
 
 
 def _check(result: Any, expected: Any) -> None:

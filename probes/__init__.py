@@ -21,6 +21,7 @@ from probes.curves import (
     on_time_grid,
     unit_intervals,
 )
+from probes.decoding import DecodeCourse, RowDrift, decode_course, row_drift
 from probes.effects import (
     MassDrift,
     indirect_effect,
@@ -97,6 +98,7 @@ __all__ = [
     "Concentration",  # result of `concentration`
     "CurveEstimate",  # result of `clustered_curve`
     "Curves",  # deletion and insertion of one ordering
+    "DecodeCourse",  # result of `decode_course`
     "Estimate",  # result of `clustered_mean`
     "EvidenceAlignment",  # result of `evidence_alignment`
     "HeadNull",  # the largest score over all heads when the evidence is moved elsewhere
@@ -111,6 +113,7 @@ __all__ = [
     "PatchRedundancy",  # result of `patch_redundancy`
     "PositionControl",  # result of `position_corrected`
     "ProbeScore",  # one linear probe, its controls, and how far it is above them
+    "RowDrift",  # result of `row_drift`
     "ShiftNull",  # a preference against its circular-shift null
     "SplitHalf",  # how alike the ranking of heads is in two halves of the videos
     "Stratum",  # patches equally far in time from their keyframe
@@ -125,6 +128,7 @@ __all__ = [
     "concentration",  # how few units hold most of the attention
     "cumulative_on_grid",  # a cumulative curve read at fractions of the units
     "curve_area",  # trapezoid area under a curve from 0 to 1
+    "decode_course",  # attention on video and evidence, row by row of the reply
     "distance_strata",  # units grouped by distance in time from their keyframe
     "evidence_alignment",  # attention on the evidence: mass, share, lift, log-lift
     "evidence_excess",  # attention on the evidence beyond its share of the units
@@ -166,6 +170,7 @@ __all__ = [
     "removal_steps",  # how many units are removed at each point
     "removed",  # which units those are
     "resampled_group_means",  # means over the items of groups drawn with replacement
+    "row_drift",  # a measure of the reply's rows against the prefill's last one, and its slope
     "sets_like",  # other units that stand together as the evidence does
     "shift_null",  # null distribution of a preference by circular shifts
     "sink_mask",  # which tokens are sinks, from their scores

@@ -10,6 +10,12 @@ The oracle is the truth of the data: evidence first, among equals what occlusion
 ordering and not a bound. A removed unit keeps its place, its tokens and its written time; by default
 nothing may read it. Grey pictures, the usual way, ask something else of a model that never saw any: the tiny
 model loses its answer to three grey units out of twelve, whichever they are.
+
+With `level: patches` the same is done with visual tokens, in groups of equal size. They are knocked out in
+the language model: a grey patch would make the vision tower read all patches of the unit anew beside an
+edge that was not there. What the tower has mixed into a patch's neighbours stays with them either way. The
+oracle begins with patches on the boxes that hold the evidence, where the data set tells any
+(`diagnostics.data.regions`), and else with all patches of units with evidence.
 """
 
 from __future__ import annotations
@@ -25,6 +31,7 @@ from pydantic.dataclasses import dataclass
 
 import hooks
 import probes
+from diagnostics.data.regions import evidence_regions, patches_on
 from diagnostics.experiments.context import Context
 from diagnostics.experiments.faithfulness_tables import (
     ORACLE,
@@ -37,7 +44,7 @@ from diagnostics.experiments.inside import Look, answered, look_inside, record_f
 from diagnostics.experiments.outcome import Outcome, with_local_evidence
 from diagnostics.experiments.pairs import Measured, Pair, measure_pairs
 from diagnostics.experiments.showing import Library, Shown, Source
-from diagnostics.experiments.unit_maps import MAPS, Ends, How, MeasureOf, Removal, maps_of
+from diagnostics.experiments.unit_maps import MAPS, Ends, How, Level, MeasureOf, Removal, maps_of
 from diagnostics.experiments.write_up import asked_of, write_up
 from diagnostics.models.backends.requests import Reply
 from diagnostics.report.faithfulness import faithfulness_figure
@@ -54,6 +61,7 @@ class Config:
     """Parameters of the experiment.
 
     Attributes:
+        level: what is scored and removed: `units`, or `patches`, each a visual token.
         maps: which are compared; `diagnostics.experiments.unit_maps.MAPS` says what each is.
         role: whose attention the attention maps are: `question`, `options` or `last`.
         outcome: what is followed: the right option's log-odds against the others, or its probability.
@@ -63,12 +71,14 @@ class Config:
         removal: what removing a unit is: `knockout`, nothing may read it; `median`, its picture is the median
             of those shown; `grey`, a picture that a model may never have seen.
         occlusion: a unit `removed` from the whole video, left `alone` in an empty one, or the mean of `both`.
-        occlusions: forwards of each of the two, at most; where the video has more units, neighbours are
-            taken together and share a score.
-        oracle: `evidence` first; or `occlusion`, which then scores 1 by definition.
+        occlusions: forwards of each of the two, at most; where the video has more units, or patches,
+            neighbours are taken together and share a score.
+        oracle: `evidence` first (of patches, its boxes first); or `occlusion`, which then scores 1 by
+            definition.
         seed: of random orderings and of equal scores.
     """
 
+    level: Level = "units"
     maps: tuple[str, ...] = tuple(MAPS)
     role: Literal["question", "options", "last"] = "question"
     outcome: MeasureOf = "log_odds"
@@ -103,10 +113,10 @@ class Config:
         return (*self.maps, *(f"{RANDOM}:{draw}" for draw in range(self.random_orders)), ORACLE)
 
 
-def forwards_bound(config: Config, n_units: int) -> int:
-    """How many forwards an item of so many units takes at most, the reply's own apart."""
-    singles = min(n_units, config.occlusions) * (2 if config.occlusion == "both" else 1)
-    return 1 + singles + probes.forwards_needed(len(config.orders), n_units, config.steps)
+def forwards_bound(config: Config, n_parts: int) -> int:
+    """How many forwards an item of so many units, or patches, takes at most, the reply's own apart."""
+    singles = min(n_parts, config.occlusions) * (2 if config.occlusion == "both" else 1)
+    return 1 + singles + probes.forwards_needed(len(config.orders), n_parts, config.steps)
 
 
 def run(context: Context, config: Config) -> Outcome:
@@ -120,7 +130,8 @@ def run(context: Context, config: Config) -> Outcome:
         return Shown(item, selection, notices=notices)
 
     with ExitStack() as stack:
-        measure_pairs(context, pairs, Measurement(context, config, stack), "Removing units", show=show)
+        told = f"Removing {config.level}"
+        measure_pairs(context, pairs, Measurement(context, config, stack), told, show=show)
     return _finish(context, config, pairs, reasons)
 
 
@@ -131,6 +142,7 @@ class Measurement:
         self._context, self._config, self._stack = context, config, stack
         self._reuse: hooks.UnitReuse | None = None
         self._sinks: hooks.Sinks | None = None
+        self._said = False
 
     def __call__(self, pair: Pair, source: Source) -> Measured:
         """Record fields and tensors of one item; raises `ObservationError`."""
@@ -139,9 +151,19 @@ class Measurement:
             return self._measure(pair, source, look)
 
     def _measure(self, pair: Pair, source: Source, look: Look) -> Measured:
-        config, n_units = self._config, look.tokens.n_units
-        reuse = self._attached(look, n_units)
-        removal = Removal.of(self._context, source, look, reuse, outcome=config.outcome, how=config.removal)
+        config = self._config
+        first, boxed = _evidence_first(look, config.level)  # refuses bad boxes before any forward
+        reuse = self._attached(look)
+        removal = Removal.of(
+            self._context,
+            source,
+            look,
+            reuse,
+            outcome=config.outcome,
+            how=config.removal,
+            level=config.level,
+        )
+        self._say_once(removal)
         with reuse.units(removal.names):
             reply = answered(self._context, look)
         scores = maps_of(
@@ -152,40 +174,49 @@ class Measurement:
             ends=config.occlusion,
             most_occlusions=config.occlusions,
         )
-        orders = self._orders(scores, look, pair.item.id)
+        orders = self._orders(scores, first, pair.item.id)
         curves = probes.removal_curves(orders, removal, config.steps)
         fields = record_fields(self._context, look, reply)
         fields["measures"] |= _measures(config, scores, curves) | {"forwards": float(removal.forwards)}
+        if config.level == "patches":
+            fields["measures"]["patches_on_evidence"] = float((first == 0).sum())
+            if not boxed and config.oracle == "evidence":
+                fields["warnings"].append("no_region: the oracle begins with whole units of evidence")
         return Measured(fields, self._tensors(pair, look, reply, scores, curves))
 
-    def _attached(self, look: Look, n_units: int) -> hooks.UnitReuse:
+    def _attached(self, look: Look) -> hooks.UnitReuse:
         if self._reuse is None:
             model = self._context.model.model
             self._reuse = self._stack.enter_context(hooks.reuse_units(model))
             if "sink_filtered" in self._config.maps:
                 self._sinks = hooks.find_sinks(model, int(look.tokens.input_ids[0]))
-            bound = forwards_bound(self._config, n_units)
-            self._context.console.print(
-                f"At most {bound} forwards an item of {n_units} units (exp.steps={self._config.steps}, "
-                f"{len(self._config.orders)} orderings), and the reply.",
-                highlight=False,
-            )
         return self._reuse
 
+    def _say_once(self, removal: Removal) -> None:
+        """How many forwards an item of the first one's size takes at most."""
+        if self._said:
+            return
+        self._said, config = True, self._config
+        bound = forwards_bound(config, removal.n_parts)
+        self._context.console.print(
+            f"At most {bound} forwards an item of {removal.n_parts} {config.level} (exp.steps="
+            f"{config.steps}, {len(config.orders)} orderings), and the reply.",
+            highlight=False,
+        )
+
     def _orders(
-        self, scores: dict[str, Float[np.ndarray, " unit"]], look: Look, item: str
-    ) -> dict[str, Int[np.ndarray, " unit"]]:
+        self, scores: dict[str, Float[np.ndarray, " part"]], first: Int[np.ndarray, " part"], item: str
+    ) -> dict[str, Int[np.ndarray, " part"]]:
         seed = [self._config.seed, *item.encode()]
         draws = np.random.default_rng(seed)
         ties = int(draws.integers(2**31))
         orders = {name: probes.ordering(values, ties) for name, values in scores.items()}
-        n_units = look.tokens.n_units
         orders |= {
-            f"{RANDOM}:{draw}": draws.permutation(n_units) for draw in range(self._config.random_orders)
+            f"{RANDOM}:{draw}": draws.permutation(len(first)) for draw in range(self._config.random_orders)
         }
         best = orders["occlusion"]
         if self._config.oracle == "evidence":
-            best = best[np.argsort(~look.evidence_units[best], kind="stable")]
+            best = best[np.argsort(first[best], kind="stable")]
         return orders | {ORACLE: best}
 
     def _tensors(
@@ -193,21 +224,26 @@ class Measurement:
         pair: Pair,
         look: Look,
         reply: Reply,
-        scores: dict[str, Float[np.ndarray, " unit"]],
+        scores: dict[str, Float[np.ndarray, " part"]],
         curves: dict[str, probes.Curves],
     ) -> parts.PairTensors:
-        n_units, names = look.tokens.n_units, self._config.orders
-        nothing = np.full(n_units, np.nan)
+        names = self._config.orders
+        n_parts = len(scores["occlusion"])
+        nothing = np.full(n_parts, np.nan)
+        by_part = np.stack([scores.get(name, nothing) for name in names]).astype(np.float32)
+        patches = self._config.level == "patches"
         return parts.PairTensors(
             **tensor_fields(pair, look, reply),
             role=names,
             unit_maps=parts.UnitMaps(
-                np.stack([scores.get(name, nothing) for name in names]).astype(np.float32),
-                probes.removal_steps(n_units, self._config.steps).astype(np.int32),
+                look.tokens.unit_sum(by_part) if patches else by_part,
+                probes.removal_steps(n_parts, self._config.steps).astype(np.int32),
                 np.stack([curves[name].deletion for name in names]).astype(np.float32),
                 np.stack([curves[name].insertion for name in names]).astype(np.float32),
+                by_part if patches else None,
             ),
             definitions={
+                "level": self._config.level,
                 "outcome": self._config.outcome,
                 "oracle": self._config.oracle,
                 "removal": self._config.removal,
@@ -215,8 +251,24 @@ class Measurement:
         )
 
 
+def _evidence_first(look: Look, level: Level) -> tuple[Int[np.ndarray, " part"], bool]:
+    """0 for the parts that come first in the oracle's ordering, 1 for those that follow, 2 for the last; and
+    whether boxes of the evidence told the first ones from the others."""
+    tokens, evidence = look.tokens, look.evidence_units
+    if level == "units":
+        return np.where(evidence, 0, 2), False
+    regions = evidence_regions(look.item)
+    first = np.full(tokens.n_visual, 2)
+    for unit in np.flatnonzero(evidence):
+        on = patches_on(regions, look.shown.frame_index[unit], *tokens.unit_grid[unit].tolist())
+        first[tokens.unit_tokens(int(unit))] = np.where(on.ravel(), 0, 1)
+    if (first == 0).any():
+        return first, True
+    return np.where(first == 1, 0, first), False
+
+
 def _measures(
-    config: Config, scores: dict[str, Float[np.ndarray, " unit"]], curves: dict[str, probes.Curves]
+    config: Config, scores: dict[str, Float[np.ndarray, " part"]], curves: dict[str, probes.Curves]
 ) -> dict[str, float]:
     """Areas of maps, of random orderings (their mean) and of the oracle; agreement with the reference."""
     found: dict[str, float] = {}
@@ -248,7 +300,7 @@ def _finish(context: Context, config: Config, pairs: Sequence[Pair], reasons: di
             "contrasts": contrast_table(asked.answers, config.maps, config.reference, config.seed),
             "curves": curves,
         },
-        draw=lambda: faithfulness_figure(curves, areas),
+        draw=lambda: faithfulness_figure(curves, areas, config.level),
         baselines=[{}],
         left_out=reasons,
     )

@@ -90,15 +90,28 @@ class Look:
         return np.asarray(self.shown.evidence.any(axis=1))
 
 
-def look_inside(context: Context, item: Item, frames: Frames, loaded: LoadedModel | None = None) -> Look:
+def look_inside(
+    context: Context,
+    item: Item,
+    frames: Frames,
+    loaded: LoadedModel | None = None,
+    *,
+    instruction: str | None = None,
+    max_new_tokens: int | None = None,
+) -> Look:
     """Prepare and map the prompt of one item with these frames; raises as `prepare_inputs` does.
 
     Args:
         loaded: another model than the run's.
+        instruction, max_new_tokens: others than the backend's.
     """
     loaded, backend = loaded or context.model, context.config.backend
     prompt = prepare_inputs(
-        loaded, item, frames, instruction=backend.instruction, max_new_tokens=backend.max_new_tokens
+        loaded,
+        item,
+        frames,
+        instruction=backend.instruction if instruction is None else instruction,
+        max_new_tokens=max_new_tokens or backend.max_new_tokens,
     )
     with reported(item):
         tokens = hooks.token_map(

@@ -59,6 +59,8 @@ __all__ = ["Config", "run"]
 _HELD = 4
 """Layers whose inputs are held: an intervention runs from the nearest one before it."""
 
+_KNOWN = (*hooks.PATHS, *hooks.OPTION_PATHS)
+
 Logits = Float[torch.Tensor, " vocabulary"]
 
 
@@ -67,7 +69,7 @@ class Config:
     """Parameters of the experiment.
 
     Attributes:
-        paths: what is blocked window by window and in all layers (`hooks.PATHS`).
+        paths: what is blocked window by window and in all layers (`hooks.PATHS`, `hooks.OPTION_PATHS`).
         window: layers blocked at once; None: a third of the model's, the paper's 9 of 28.
         style: `centre`, `inverse`, `top_down` or `bottom_up` (`hooks.layer_window`).
         every: one window for so many layers.
@@ -102,8 +104,8 @@ class Config:
     @classmethod
     def _known_paths(cls, value: Any) -> Any:
         for name in (value,) if isinstance(value, str) else value or ():
-            if name not in hooks.PATHS:
-                raise ValueError(f"{name!r} is no path. {near_match(name, tuple(hooks.PATHS))}")
+            if name not in _KNOWN:
+                raise ValueError(f"{name!r} is no path. {near_match(name, _KNOWN)}")
         return tuple(dict.fromkeys(value)) if isinstance(value, tuple) else value
 
     def windows(self, n_layers: int) -> dict[int, tuple[int, ...]]:
@@ -131,7 +133,7 @@ def run(context: Context, config: Config) -> Outcome:
         found,
         metrics=metrics_of(found.answers, config.paths, config.seed),
         tables=tables,
-        draw=lambda: knockout_figure(flow, arms),
+        draw=lambda: knockout_figure(flow, arms, tables.get("heads")),
         baselines=[{}],
         rows=rows_of(arms),
         left_out=reasons,
@@ -231,7 +233,7 @@ class _Measurement:
         windows.append((ALL_LAYERS, None))
         for place, path in enumerate(self._config.paths):
             try:
-                edges = hooks.path_edges(look.tokens, path, delimiters=self._config.delimiters)
+                edges = self._edges(look, path)
             except hooks.InterventionError as error:
                 warnings.append(f"no_path: {path}: {error.problem}")
                 continue
@@ -239,6 +241,13 @@ class _Measurement:
                 for layer, layers in windows:
                     told = f"path={path},control={control},layer={layer}"
                     yield told, self._blocked(held, look, some, layers)
+
+    def _edges(self, look: Look, path: str) -> tuple[hooks.Edges, ...]:
+        """The edges of a named path in this item's prompt."""
+        delimiters = self._config.delimiters
+        if path in hooks.OPTION_PATHS:
+            return hooks.option_path_edges(look.tokens, path, look.gold, delimiters=delimiters)
+        return hooks.path_edges(look.tokens, path, delimiters=delimiters)
 
     def _with_control(
         self, look: Look, edges: Sequence[hooks.Edges], stream: int
@@ -252,7 +261,7 @@ class _Measurement:
         """One path, and its control, blocked in one head of one layer at a time."""
         path, loaded = self._config.by_head, self._context.model
         assert path is not None
-        edges = hooks.path_edges(look.tokens, path, delimiters=self._config.delimiters)
+        edges = self._edges(look, path)
         n_heads = int(hooks.family_of(loaded.model).text_model(loaded.model).config.num_attention_heads)
         for control, some in self._with_control(look, edges, 0):
             for layer, head in np.ndindex(int(loaded.provenance["layers"]), n_heads):

@@ -251,10 +251,13 @@ def course_table(asked: Asked) -> pd.DataFrame:
     """Probability of the right option among the options, by reading and layer, in all and by task."""
     rows = []
     for task, some in asked.answers.by_task():
-        chance = float(np.mean([1 / len(asked.items[name].options) for name in some.items]))
+        each = np.array([1 / len(asked.items[name].options) for name in some.items])
         for read in READS:
             for layer in _layers(some):
                 name = f"gold_probability@read={read},layer={layer}"
+                # Of the items that are in the mean: those whose options begin alike have no words.
+                read_out = np.isfinite(some.column({}, name))
+                chance = float(each[read_out].mean()) if read_out.any() else float("nan")
                 rows.append(
                     {"read": read, "task": task, "layer": layer, "chance": chance} | _told(some, name)
                 )

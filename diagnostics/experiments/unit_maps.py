@@ -1,4 +1,4 @@
-"""Maps over the temporal units of one item, and what the answer is without some of them."""
+"""Maps over the temporal units of one item, or its patches, and what the answer is without some of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from diagnostics.experiments.showing import Source
 from diagnostics.video.perturb import GREY, blank
 from diagnostics.video.selection import Frames
 
-__all__ = ["MAPS", "Ends", "How", "MeasureOf", "Removal", "maps_of", "occlusion"]
+__all__ = ["MAPS", "Ends", "How", "Level", "MeasureOf", "Removal", "maps_of", "occlusion"]
 
 MAPS: Mapping[str, str] = {
     "attention": "attention of the role's rows, mean over layers and heads",
@@ -40,16 +40,20 @@ Ends = Literal["both", "removed", "alone"]
 How = Literal["knockout", "median", "grey"]
 """Nothing may read the unit; its picture is the median of all pictures shown; it is grey."""
 
+Level = Literal["units", "patches"]
+"""What is scored and removed: whole temporal units, or visual tokens, each a patch of a unit."""
+
 _ONE_FORWARD = ("attention", "value_weighted", "sink_filtered", "rollout", "relevancy", "token_activation")
 """Maps that one forward gives, and for relevancy a backward pass."""
 
 
 @dataclass(eq=False)
 class Removal:
-    """One item's outcome without some units; every unit keeps its place, its tokens and its written time.
+    """One item's outcome without some parts; every unit keeps its place, its tokens and its written time.
 
     Attributes:
         context, look: the run and the item as the model is given it.
+        level: what the parts are.
         outcome: log-odds of the right option against the others, or its share of their probability.
         how: what removing is.
         reuse, names: each unit's picture is encoded once, by its name.
@@ -64,6 +68,7 @@ class Removal:
     reuse: hooks.UnitReuse
     names: Sequence[tuple[Any, ...]]
     filler: torch.Tensor | None
+    level: Level = "units"
     forwards: int = 0
     _known: dict[bytes, float] = field(default_factory=dict)
 
@@ -77,6 +82,7 @@ class Removal:
         *,
         outcome: MeasureOf = "log_odds",
         how: How = "knockout",
+        level: Level = "units",
     ) -> Removal:
         """Prepare the pictures that stand in."""
         filler = None
@@ -87,16 +93,21 @@ class Removal:
                 np.broadcast_to(picture.astype(np.uint8), pixels.shape).copy(), blank(source.frames.selection)
             )
             filler = look_inside(context, source.item, frames).inputs["pixel_values_videos"]
-        return cls(context, look, outcome, how, reuse, unit_names(source, look.tokens), filler)
+        return cls(context, look, outcome, how, reuse, unit_names(source, look.tokens), filler, level)
 
-    def __call__(self, without: Bool[np.ndarray, " unit"]) -> float:
-        """The outcome without these units, by one forward for each set of them."""
+    @property
+    def n_parts(self) -> int:
+        """How many units, or patches, there are."""
+        return self.look.tokens.n_units if self.level == "units" else self.look.tokens.n_visual
+
+    def __call__(self, without: Bool[np.ndarray, " part"]) -> float:
+        """The outcome without these parts, by one forward for each set of them."""
         key = np.packbits(without).tobytes()
         if key not in self._known:
             self._known[key] = self._without(without)
         return self._known[key]
 
-    def _without(self, without: Bool[np.ndarray, " unit"]) -> float:
+    def _without(self, without: Bool[np.ndarray, " part"]) -> float:
         if not without.any():
             with self.reuse.units(self.names):
                 return self._asked(self.look)
@@ -104,19 +115,37 @@ class Removal:
             return self._knocked_out(np.flatnonzero(without))
         shown = self.look.inputs["pixel_values_videos"]
         gone = torch.from_numpy(without).to(shown.device)[:, None, None]
-        by_unit = (len(without), -1)
-        pixels = torch.where(gone, self.filler.unflatten(0, by_unit), shown.unflatten(0, by_unit))
+        # A unit's rows of pixels stand together, and so do those that are merged into one token.
+        by_part = (len(without), -1)
+        pixels = torch.where(gone, self.filler.unflatten(0, by_part), shown.unflatten(0, by_part))
         inputs = {**self.look.inputs, "pixel_values_videos": pixels.flatten(0, 1)}
-        # One picture for all units: grey is the same for every item of this size, a median is this item's.
-        stand_in = (self.how, self.names[0][0]) if self.how == "grey" else (self.how, *self.names)
-        names = [stand_in if out else name for out, name in zip(without.tolist(), self.names, strict=True)]
-        with self.reuse.units(names):
+        with self.reuse.units(self._names_without(without)):
             return self._asked(replace(self.look, inputs=inputs))
 
-    def _knocked_out(self, units: Int[np.ndarray, " unit"]) -> float:
-        """The outcome with nothing reading these units, nor the times and delimiters beside them."""
-        edges = hooks.units_to_everything(self.look.tokens, units)
-        with self.reuse.units(self.names), hooks.knock_out(self.context.model.model, self.look.tokens, edges):
+    def _names_without(self, without: Bool[np.ndarray, " part"]) -> list[tuple[Any, ...]]:
+        """What each unit's picture is called with some parts replaced."""
+        # One picture for all units: grey is the same for every item of this size, a median is this item's.
+        stand_in = (self.how, self.names[0][0]) if self.how == "grey" else (self.how, *self.names)
+        tokens, of_unit = self.look.tokens, self.level == "units"
+        names: list[tuple[Any, ...]] = []
+        for unit, name in enumerate(self.names):
+            gone = without[unit : unit + 1] if of_unit else without[tokens.unit_tokens(unit)]
+            if gone.all():
+                names.append(stand_in)
+            else:
+                names.append((name, stand_in, gone.tobytes()) if gone.any() else name)
+        return names
+
+    def _knocked_out(self, parts: Int[np.ndarray, " part"]) -> float:
+        """The outcome with nothing reading these units, nor the times and delimiters beside them; of patches,
+        with nothing reading their tokens."""
+        tokens = self.look.tokens
+        edges = (
+            hooks.units_to_everything(tokens, parts)
+            if self.level == "units"
+            else hooks.positions_to_everything(tokens, tokens.visual[parts])
+        )
+        with self.reuse.units(self.names), hooks.knock_out(self.context.model.model, tokens, edges):
             return self._asked(self.look)
 
     def _asked(self, look: Look) -> float:
@@ -138,9 +167,9 @@ def maps_of(
     *,
     ends: Ends = "both",
     most_occlusions: int = 64,
-) -> dict[str, Float[np.ndarray, " unit"]]:
-    """Every wanted map of one item; a higher score is a more important unit."""
-    found: dict[str, Float[np.ndarray, " unit"]] = {}
+) -> dict[str, Float[np.ndarray, " part"]]:
+    """Every wanted map of one item; a higher score is a more important unit, or patch."""
+    found: dict[str, Float[np.ndarray, " part"]] = {}
     if set(wanted) & set(_ONE_FORWARD):
         found |= _observed(removal, role, sinks)
     if "occlusion" in wanted:
@@ -148,8 +177,8 @@ def maps_of(
     return {name: found[name] for name in wanted}
 
 
-def occlusion(removal: Removal, ends: Ends, most: int) -> Float[np.ndarray, " unit"]:
-    """How much each unit matters by itself.
+def occlusion(removal: Removal, ends: Ends, most: int) -> Float[np.ndarray, " part"]:
+    """How much each unit, or patch, matters by itself.
 
     Where several units show the same thing, none of them is missed alone, and where several are needed, none
     is enough alone; the mean of both ends sees either (they are the first and the last term of a
@@ -158,25 +187,26 @@ def occlusion(removal: Removal, ends: Ends, most: int) -> Float[np.ndarray, " un
     Args:
         removal: of the item.
         ends: which of the two, or both.
-        most: stretches; where the video has more units, neighbours are taken together and share a score.
+        most: stretches; where there are more parts, neighbours (patches: in reading order, unit after unit)
+            are taken together and share a score.
     """
-    n_units = removal.look.tokens.n_units
-    nothing, everything = np.zeros(n_units, bool), np.ones(n_units, bool)
-    score = np.zeros(n_units)
-    for units in np.array_split(np.arange(n_units), min(n_units, most)):
-        own = np.isin(np.arange(n_units), units)
+    n_parts = removal.n_parts
+    nothing, everything = np.zeros(n_parts, bool), np.ones(n_parts, bool)
+    score = np.zeros(n_parts)
+    for parts in np.array_split(np.arange(n_parts), min(n_parts, most)):
+        own = np.isin(np.arange(n_parts), parts)
         falls = []
         if ends != "alone":
             falls.append(removal(nothing) - removal(own))
         if ends != "removed":
             falls.append(removal(~own) - removal(everything))
-        score[units] = np.mean(falls) / len(units)
+        score[parts] = np.mean(falls) / len(parts)
     return score
 
 
 def _observed(
     removal: Removal, role: str, sinks: hooks.Sinks | None
-) -> dict[str, Float[np.ndarray, " unit"]]:
+) -> dict[str, Float[np.ndarray, " part"]]:
     """What one forward shows, all at once."""
     look, loaded = removal.look, removal.context.model
     rows = look.tokens.rows(role)
@@ -188,23 +218,26 @@ def _observed(
         removal.reuse.units(removal.names),
         hooks.token_activation(loaded.model, look.tokens, letter) as activation,
         hooks.attention_rows(
-            loaded.model, look.tokens, {role: rows}, token_mass=False, value_weighted=True, sinks=sinks
+            loaded.model, look.tokens, {role: rows}, value_weighted=True, sinks=sinks
         ) as captured,
         hooks.relevance(loaded.model, look.tokens) as found,
     ):
         logits = loaded.model(**look.inputs, logits_to_keep=1, use_cache=False).logits[0, -1]
         options = logits[list(look.letters)].float()
         others = torch.cat([options[: look.gold], options[look.gold + 1 :]])
-        relevancy = found.units(found.relevancy(options[look.gold] - others.logsumexp(0)))
-        rollout = found.units(found.rollout())
-    mass = captured.unit_mass(role)
+        relevancy = found.relevancy(options[look.gold] - others.logsumexp(0))
+        rollout = found.rollout()
+    visual, mass = look.tokens.visual, captured.token_mass(role)
     maps = {
-        "attention": mass.mean(axis=(0, 1)),
-        "value_weighted": captured.value_mass(role).mean(axis=(0, 1)),
-        "rollout": rollout,
-        "relevancy": relevancy,
-        "token_activation": activation.units,
+        "attention": mass.mean(axis=0),
+        "value_weighted": captured.value_token_mass(role).mean(axis=0),
+        "rollout": rollout[visual],
+        "relevancy": relevancy[visual],
+        "token_activation": activation.tokens,
     }
     if sinks is not None:
-        maps["sink_filtered"] = (mass - captured.sink_unit_mass(role)).mean(axis=(0, 1))
-    return {name: np.asarray(values, np.float64) for name, values in maps.items()}
+        maps["sink_filtered"] = (mass * ~sinks.of(captured.sink_score())).mean(axis=0)
+    by_token = {name: np.asarray(values, np.float64) for name, values in maps.items()}
+    if removal.level == "patches":
+        return by_token
+    return {name: look.tokens.unit_sum(values) for name, values in by_token.items()}

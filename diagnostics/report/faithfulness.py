@@ -21,18 +21,19 @@ _DRAWN = ("occlusion", "attention", "relevancy", "rollout", "token_activation")
 """Maps whose curves are drawn, so that they can be told apart; all are in the third panel."""
 
 
-def faithfulness_figure(curves: pd.DataFrame, areas: pd.DataFrame) -> Figure:
+def faithfulness_figure(curves: pd.DataFrame, areas: pd.DataFrame, level: str = "units") -> Figure:
     """Left and middle, the outcome along both curves; right, the normalised areas of every map.
 
     Args:
         curves, areas: `diagnostics.experiments.faithfulness_tables.mean_curves` and `area_table`.
+        level: what was removed, in the plural.
     """
     areas = areas[areas["task"] == "all"]
     drawn = [name for name in _DRAWN if name in set(curves["map"])]
     caption = (
-        f"{int(areas['n'].max())} items. Units are removed, the most important first (deletion), or come "
-        "back in that order (insertion). Right: area between random orderings (0) and evidence first (1). "
-        "Bands and bars: 95% interval, videos resampled."
+        f"{int(areas['n'].max())} items. {level.capitalize()} are removed, the most important first "
+        "(deletion), or come back in that order (insertion). Right: area between random orderings (0) and "
+        "evidence first (1). Bands and bars: 95% interval, videos resampled."
     )
     keys = [
         Line2D([], [], color="black", linestyle=style, linewidth=1.2, label=name)
@@ -46,8 +47,8 @@ def faithfulness_figure(curves: pd.DataFrame, areas: pd.DataFrame) -> Figure:
             _curves(axes, curves[curves["direction"] == direction], drawn)
             axes.set_title(direction.capitalize())
             axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-        deletion.set_xlabel("units removed")
-        insertion.set_xlabel("units put back")
+        deletion.set_xlabel(f"{level} removed")
+        insertion.set_xlabel(f"{level} put back")
         deletion.set_ylabel("right option, outcome")
         _areas(right, areas)
         footer.draw(figure)

@@ -10,22 +10,26 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from diagnostics.report.footer import Footer
+from diagnostics.report.lens import head_map
 from diagnostics.report.style import run_style, styled
 
 __all__ = ["knockout_figure"]
 
 _COLUMNS = 4
+_LONGEST_NAME = 19
 
 
-def knockout_figure(flow: pd.DataFrame, roads: pd.DataFrame) -> Figure:
-    """A small panel a path, with its random control, and one of the roads out of the video.
+def knockout_figure(flow: pd.DataFrame, roads: pd.DataFrame, heads: pd.DataFrame | None = None) -> Figure:
+    """A small panel a path, with its random control, one of the roads out of the video, one of the heads.
 
     Args:
         flow, roads: `diagnostics.experiments.knockout_tables`: `flow_table` and `arm_table`.
+        heads: `head_table`; None or empty where no path was blocked head by head.
     """
+    by_head = heads is not None and len(heads) > 0
     shown = flow[(flow["of"] == "correct") & (flow["task"] == "all")]
     paths = list(dict.fromkeys(shown["path"]))
-    panels = len(paths) + 1
+    panels = len(paths) + 1 + by_head
     n_rows = -(-panels // _COLUMNS)
     n = int(shown["n"].max()) if len(shown) else 0
     caption = (
@@ -34,6 +38,11 @@ def knockout_figure(flow: pd.DataFrame, roads: pd.DataFrame) -> Figure:
         f"anywhere in the prompt. Roads: accuracy with all layers blocked, "
         f"{int(roads['n'].max()) if len(roads) else 0} items. Bars: 95% interval, videos resampled."
     )
+    if heads is not None and by_head:
+        caption += (
+            f" Heads: change when {str(heads['path'].iloc[0]).replace('_', ' ')} is blocked in that head "
+            f"alone{_less(heads)}, % ({int(heads['n'].max())} items)."
+        )
     with styled():
         footer = Footer(["path blocked", "as many random edges blocked"], caption)
         figure = footer.figure(panel_inches=1.9 * n_rows)
@@ -46,6 +55,9 @@ def knockout_figure(flow: pd.DataFrame, roads: pd.DataFrame) -> Figure:
             if place % _COLUMNS == 0:
                 axes[place].set_ylabel("change, %")
         _roads(axes[len(paths)], roads)
+        if heads is not None and by_head:
+            head_map(axes[len(paths) + 1], _as_map(heads), "single heads", figure)
+            axes[len(paths) + 1].set_title("single heads", fontsize=8)
         for empty in axes[panels:]:
             empty.set_axis_off()
         footer.draw(figure)
@@ -72,9 +84,30 @@ def _path(axes: Any, table: pd.DataFrame, path: str) -> None:
             gid=f"{path}:{control}",
         )
     axes.axhline(0.0, color="black", linestyle=":", linewidth=0.8)
-    axes.set_title(path.replace("_", " "), fontsize=8)
+    name = path.replace("_", " ")
+    # A panel is narrow: a long name stands on two lines.
+    axes.set_title(name if len(name) <= _LONGEST_NAME else name.replace(" to ", " to\n"), fontsize=8)
     axes.set_xlabel("layer")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+
+
+def _controlled(heads: pd.DataFrame) -> bool:
+    """Whether the run blocked random edges in the same heads."""
+    return bool(heads["difference"].notna().any())
+
+
+def _less(heads: pd.DataFrame) -> str:
+    if not _controlled(heads):
+        return ""
+    return " less that of as many random edges, framed where it differs from none (5%, adjusted over heads)"
+
+
+def _as_map(heads: pd.DataFrame) -> pd.DataFrame:
+    """What `head_map` draws: a value a head, and which are framed."""
+    controlled = _controlled(heads)
+    value = heads["difference" if controlled else "change"]
+    framed = heads["p_holm"] < 0.05 if controlled else pd.Series(False, index=heads.index)
+    return heads[["layer", "head"]].assign(value=value, above_null=framed)
 
 
 def _roads(axes: Any, roads: pd.DataFrame) -> None:

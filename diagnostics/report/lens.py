@@ -40,9 +40,9 @@ def lens_figure(course: pd.DataFrame, units: pd.DataFrame, heads: pd.DataFrame) 
         figure = footer.figure(panel_inches=2.4)
         left, middle, right = figure.subplots(1, 3)
         _lines(left, options, "read", ("letter", "word"))
-        left.axhline(
-            float(options["chance"].iloc[0]), color="black", linestyle=":", linewidth=0.9, gid="chance"
-        )
+        # Words and letters may have been read in different items, with another number of options.
+        for chance in sorted(set(options["chance"].dropna().round(6))):
+            left.axhline(chance, color="black", linestyle=":", linewidth=0.9, gid="chance")
         left.set_title("Right option")
         left.set_ylabel("probability among options")
         _lines(middle, said, "units", ("evidence", "other"))

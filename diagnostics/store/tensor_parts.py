@@ -36,6 +36,7 @@ __all__ = [
     "Answer",
     "Attention",
     "Control",
+    "Decode",
     "Knockout",
     "Lens",
     "PairTensors",
@@ -153,6 +154,25 @@ class Control:
 
 
 @dataclass(frozen=True, slots=True)
+class Decode:
+    """Attention of the rows that wrote the reply.
+
+    Here an entry of `query` is one of them: the last row of the prefill, then those of generated tokens.
+
+    Attributes:
+        written: the token that the row wrote.
+        keys: how many positions it could look at.
+        visual_mass: attention on the video, a share of all attention of the row.
+        evidence_mass: the part of it on units that show evidence.
+    """
+
+    written: Int32[np.ndarray, " query"]
+    keys: Int32[np.ndarray, " query"]
+    visual_mass: Float32[np.ndarray, "layer head query"]
+    evidence_mass: Float32[np.ndarray, "layer head query"]
+
+
+@dataclass(frozen=True, slots=True)
 class States:
     """States of the residual stream, the mean over each unit's tokens.
 
@@ -172,14 +192,16 @@ class UnitMaps:
 
     Attributes:
         unit_score: each map's score of each unit.
-        removed: how many units are removed (deletion) or left (insertion) at each point.
+        removed: how many units, or patches, are removed (deletion) or left (insertion) at each point.
         deletion, insertion: the outcome there.
+        token_score: each map's score of each patch, where patches were removed; unit_score is then its sum.
     """
 
     unit_score: Float32[np.ndarray, "role unit"]
     removed: Int32[np.ndarray, " query"]
     deletion: Float32[np.ndarray, "role query"]
     insertion: Float32[np.ndarray, "role query"]
+    token_score: Float32[np.ndarray, "role token"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +298,7 @@ class PairTensors:
     rows: Rows | None = None
     similarity: Similarity | None = None
     control: Control | None = None
+    decode: Decode | None = None
     states: States | None = None
     unit_maps: UnitMaps | None = None
     lens: Lens | None = None
@@ -355,6 +378,7 @@ PARTS: dict[str, type] = {
     "rows": Rows,
     "similarity": Similarity,
     "control": Control,
+    "decode": Decode,
     "states": States,
     "unit_maps": UnitMaps,
     "lens": Lens,

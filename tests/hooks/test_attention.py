@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import pairwise, product
+
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModelForImageTextToText, Qwen2VLConfig, Qwen3VLMoeConfig
+from transformers import AutoModelForImageTextToText, Qwen2VLConfig, Qwen3VLMoeConfig, StaticCache
 
 import hooks
 
@@ -94,6 +96,23 @@ def test_verification_says_so(bench):
     assert (report.max_logit_difference, report.identical) == (0.0, True)
     assert (report.layers, report.heads, report.positions) == (3, 4, 1)
     assert report.max_row_sum_error < 1e-5
+
+
+def test_verification_of_a_padded_batch_is_of_each_sequences_own_rows(fresh, padded_batch):
+    """What a model gives at padding is nobody's: NaN here, as a softmax over no key at all."""
+    bench = fresh()
+    inputs = padded_batch(bench)
+    maps = [_map(bench, inputs, row=row) for row in range(2)]
+    early = np.flatnonzero(inputs["attention_mask"][0].numpy() == 0)[-1:]
+    assert maps[1].kind[early[0]] != hooks.Kind.PADDING
+    padding = (inputs["attention_mask"] == 0)[..., None]
+    bench.model.model.language_model.norm.register_forward_hook(
+        lambda _module, _args, output: output.masked_fill(padding, float("nan"))
+    )
+    rows = [maps[0].last, np.concatenate([early, maps[1].last])]
+    report = hooks.verify_capture(bench.model, inputs, maps, rows)
+    assert (report.max_logit_difference, report.identical) == (0.0, True)
+    assert report.positions == 3
 
 
 def test_verification_notices_a_capture_that_changes_the_model(fresh, monkeypatch):
@@ -233,6 +252,54 @@ def test_without_a_decode_step_the_generated_role_is_undefined_not_zero(bench):
     assert captured.row_counts["generated"] == 0
     assert np.isnan(captured.unit_mass("generated")).all()
     assert np.isfinite(captured.unit_mass("last")).all()
+
+
+@pytest.mark.parametrize("additive", [False, True])
+def test_where_a_call_stands_is_in_its_mask(additive):
+    """Piece by piece of 9 positions, two of padding in front, over 9, 10 and 30 places."""
+    for places, start, size in product((9, 10, 30), range(9), range(1, 5)):
+        rows, columns = np.arange(start, start + size)[:, None], np.arange(places)[None]
+        seen = torch.from_numpy((columns <= rows) & (columns >= 2) & (columns < 9 + size))
+        mask = torch.zeros(seen.shape).masked_fill(~seen, torch.finfo(torch.float32).min)
+        found = hooks.blocking.first_query(9, size, places, mask if additive else seen)
+        if rows.max() >= places:
+            continue
+        if rows.max() < 2:
+            assert (found, found + size <= 2) == (0, True), "padding alone, where nothing is asked for"
+        else:
+            assert found == start
+    assert hooks.blocking.first_query(9, 4, 30, None) == 0, "SDPA's own rule: aligned at the first key"
+    assert hooks.blocking.first_query(9, 1, 12, None) == 11
+    assert hooks.blocking.first_query(9, 9, 30, None) == 0
+
+
+@pytest.mark.parametrize("spare", [0, 2, 300])
+def test_a_static_cache_that_is_filled_in_pieces(bench, spare):
+    """Places behind a piece are empty: where it stands is in its mask, not in the number of keys."""
+    inputs = bench.prompt(frames=5)
+    tokens = _map(bench, inputs)
+    grids = {name: inputs[name] for name in ("video_grid_thw", "second_per_grid_ts") if name in inputs}
+    positions, _ = bench.model.model.get_rope_index(inputs["input_ids"], inputs["mm_token_type_ids"], **grids)
+    video, end = int(tokens.visual[-1]) + 1, len(tokens)
+    cuts = [0, video, video + 4, video + 5, end]
+    cache = StaticCache(config=bench.model.config.text_config, max_cache_len=end + spare)
+    name = hooks.last_alone.cache_argument(bench.model.model.language_model)
+    every = np.arange(end)
+    with torch.no_grad():
+        with hooks.attention_rows(bench.model, tokens, every, keep_rows=True) as whole:
+            plain = bench.model(**inputs).logits
+        with hooks.attention_rows(bench.model, tokens, every, keep_rows=True) as parts:
+            for start, following in pairwise(cuts):
+                given = {"input_ids": inputs["input_ids"][:, start:following]}
+                given |= {"position_ids": positions[..., start:following], "use_cache": True, name: cache}
+                if start == 0:
+                    given |= grids | {"pixel_values_videos": inputs["pixel_values_videos"]}
+                    given |= {"mm_token_type_ids": inputs["mm_token_type_ids"][:, :following]}
+                logits = bench.model(**given).logits
+    assert float((logits[:, -1] - plain[:, -1]).abs().max()) <= 2e-5 * float(plain.abs().max())
+    assert parts.row_positions.tolist() == whole.row_positions.tolist() == every.tolist()
+    assert np.abs(parts.row_unit_mass() - whole.row_unit_mass()).max() <= TOLERANCE
+    assert np.abs(parts.unit_mass() - whole.unit_mass()).max() <= TOLERANCE
 
 
 def test_a_static_cache_with_empty_places(bench):

@@ -90,6 +90,78 @@ def test_the_model_is_left_as_it_was(fresh):
         assert torch.equal(bench.model(**clean).logits, before)
 
 
+def _rows_of_the_last_mlp(bench):
+    """Positions that each forward of the last layer's MLP runs, noted without a hook on the module."""
+    mlp, seen = bench.model.model.language_model.layers[-1].mlp, []
+    plain = mlp.forward
+
+    def forward(hidden):
+        seen.append(hidden.shape[1])
+        return plain(hidden)
+
+    mlp.forward = forward
+    return mlp, seen
+
+
+@pytest.mark.parametrize("direction", ["denoising", "noising"])
+def test_the_last_layer_runs_at_one_position_and_gives_the_same(bench, direction):
+    """Against whole layers, which are run where something is attached that would miss positions."""
+    clean, corrupt, tokens = _case(bench, 1.0)
+    with torch.no_grad():
+        bench.model(**clean, output_hidden_states=True)  # leaves idle hooks of transformers' own behind
+    mlp, seen = _rows_of_the_last_mlp(bench)
+
+    def screen(attached=None):
+        handle = None if attached is None else attached.register_forward_hook(lambda *_: None)
+        try:
+            return hooks.attribute(
+                bench.model, clean, corrupt, tokens, right=RIGHT, others=OTHERS, direction=direction
+            )
+        finally:
+            if handle is not None:
+                handle.remove()
+
+    layers = bench.model.model.language_model.layers
+    try:
+        short = screen()
+        assert seen == [1, 1]
+        for part in (layers[-1].self_attn.o_proj, bench.model.model.language_model.norm, bench.model):
+            seen.clear()
+            whole = screen(part)
+            assert seen == [len(tokens)] * 2
+            np.testing.assert_allclose(short.effect, whole.effect, rtol=1e-4, atol=1e-6)
+            assert (short.clean, short.corrupt) == pytest.approx((whole.clean, whole.corrupt), abs=1e-5)
+    finally:
+        del mlp.forward
+    assert type(layers[-1]) is type(layers[0])
+    last = np.abs(short.effect[-1])
+    assert last.max() > 1e-6, "the last layer's keys and values carry effects too"
+
+
+def test_edges_blocked_in_the_last_layer_stay_blocked(bench):
+    """A knockout has rows of its own to see: whole layers then, and no effect past its block."""
+    clean, corrupt, tokens = _case(bench, 1.0)
+    sets = {"video": tokens.visual}
+    with hooks.knock_out(bench.model, tokens, "video_to_everything", layers=2):
+        cut = hooks.attribute(bench.model, clean, corrupt, tokens, right=RIGHT, others=OTHERS, sets=sets)
+    free = hooks.attribute(bench.model, clean, corrupt, tokens, right=RIGHT, others=OTHERS, sets=sets)
+    assert cut.effect[2, 0] == 0
+    assert abs(free.effect[2, 0]) > 1e-6
+
+
+def test_where_visual_features_enter_after_the_last_layer(fresh):
+    """DeepStack adds them to positions that a last layer run at one would not have."""
+    bench = fresh()
+    text = bench.model.model.language_model
+    text.layers = text.layers[:2]
+    bench.model.config.text_config.num_hidden_layers = 2
+    clean, corrupt, tokens = _case(bench, 1.0)
+    sets = {"video": tokens.visual}
+    found = hooks.attribute(bench.model, clean, corrupt, tokens, right=RIGHT, others=OTHERS, sets=sets)
+    assert np.isfinite(found.effect).all()
+    assert found.layers == (0, 1)
+
+
 def test_refusals(bench):
     clean, corrupt, tokens = _case(bench, 1.0)
     for right, others in ((RIGHT, ()), (RIGHT, (RIGHT, 31))):

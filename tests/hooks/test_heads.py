@@ -80,6 +80,48 @@ def test_mean_ablation_puts_the_mean_in_place(bench, where):
     assert float(plain[:, 0].std(dim=0).max()) > 1e-3, "the test needs outputs that vary"
 
 
+def _padded(bench):
+    """One prompt, and the same behind nine positions of padding."""
+    alone = bench.prompt(frames=2, size=(1, 2))
+    pads = {"input_ids": bench.tokenizer.pad_token_id, "attention_mask": 0, "mm_token_type_ids": 0}
+    padded = {name: torch.nn.functional.pad(alone[name], (9, 0), value=pad) for name, pad in pads.items()}
+    return alone, dict(alone) | padded
+
+
+def test_padding_is_left_out_of_the_mean(bench):
+    alone, padded = _padded(bench)
+    with hooks.mean_ablate_heads(bench.model, [(1, 0), (2, 3)]):
+        wanted, found = _logits(bench.model, alone), _logits(bench.model, padded)
+    error = float((found[:, 9:] - wanted).abs().max()) / float(wanted.abs().max())
+    assert error <= 2e-5, f"{error:.2e}"
+    with (
+        pytest.raises(hooks.InterventionError, match="are padding"),
+        hooks.mean_ablate_heads(bench.model, [(1, 0)], np.arange(9)),
+    ):
+        _logits(bench.model, padded)
+
+
+def test_each_sequence_of_a_padded_batch_has_its_own_mean(bench, padded_batch):
+    batch, alone = padded_batch(bench), bench.prompt(frames=2, size=(1, 2))
+    length = alone["input_ids"].shape[1]
+    with hooks.mean_ablate_heads(bench.model, [(0, 1), (2, 3)]):
+        wanted, found = _logits(bench.model, alone), _logits(bench.model, batch)[:1, -length:]
+    error = float((found - wanted).abs().max()) / float(wanted.abs().max())
+    assert error <= 2e-5, f"{error:.2e}"
+
+
+def test_padding_is_known_from_a_mask_that_is_made_already(bench):
+    """As `generate` hands one on with a static cache: [batch, one, query, key], with empty places behind."""
+    alone, padded = _padded(bench)
+    cache = {"max_new_tokens": 1, "do_sample": False, "cache_implementation": "static"}
+    options = cache | {"output_logits": True, "return_dict_in_generate": True}
+    with hooks.mean_ablate_heads(bench.model, [(1, 0), (2, 3)]):
+        wanted = _logits(bench.model, alone)[:, -1]
+        found = bench.model.generate(**padded, **options).logits[0]
+    error = float((found - wanted).abs().max()) / float(wanted.abs().max())
+    assert error <= 2e-5, f"{error:.2e}"
+
+
 def test_means_over_several_prompts_stand_in_for_a_head(bench):
     prompts = [bench.prompt(frames=5, question=question) for question in ("Which colour?", "What colour?")]
     maps = [_map(bench, inputs) for inputs in prompts]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
+from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import StaticCache
 
 import hooks
 
@@ -225,6 +228,71 @@ def test_the_end_of_a_prompt_over_a_cache(bench):
             hooks.knock_out(bench.model, tokens, "video_to_question"),
         ):
             bench.model(**rest, past_key_values=cache)
+
+
+@pytest.mark.parametrize("spare", [0, 2, 300])
+def test_the_end_of_a_prompt_over_a_static_cache(bench, spare):
+    """A piece stands where its mask says, not at the end of the cache's places."""
+    inputs = bench.prompt(frames=5)
+    tokens = _map(bench, inputs)
+    times = {name: inputs[name] for name in ("second_per_grid_ts",) if name in inputs}
+    grids = {"video_grid_thw": inputs["video_grid_thw"]} | times
+    positions, _ = bench.model.model.get_rope_index(inputs["input_ids"], inputs["mm_token_type_ids"], **grids)
+    cuts = [0, int(tokens.question[3]), int(tokens.last[-1]), len(tokens)]
+    name = hooks.last_alone.cache_argument(bench.model.model.language_model)
+    cache = StaticCache(config=bench.model.config.text_config, max_cache_len=len(tokens) + spare)
+    paths = ("video_to_question", "video_to_last")
+    with torch.no_grad():
+        with hooks.knock_out(bench.model, tokens, paths):
+            whole = bench.model(**inputs, position_ids=positions).logits[:, -1]
+        with hooks.knock_out(bench.model, tokens, paths) as knockout:
+            for start, end in pairwise(cuts):
+                piece = {key: inputs[key][:, start:end] for key in ("input_ids", "mm_token_type_ids")}
+                piece |= {"position_ids": positions[..., start:end], "use_cache": True, name: cache}
+                if start == 0:
+                    piece |= grids | {"pixel_values_videos": inputs["pixel_values_videos"]}
+                parts = bench.model(**piece).logits[:, -1]
+    _expect_equal(parts, whole, "in pieces")
+    assert (knockout.blocked_mass > 0).all()
+
+
+class _Largest(TorchDispatchMode):
+    """Notes the greatest number of elements that an operation made; views of something else are not made."""
+
+    found = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        output = function(*args, **(kwargs or {}))
+        held = {one.untyped_storage().data_ptr() for one in args if isinstance(one, torch.Tensor)}
+        for one in output if isinstance(output, tuple | list) else [output]:
+            made = isinstance(one, torch.Tensor) and one.untyped_storage().data_ptr() not in held
+            if made and one.dtype == torch.float32:
+                self.found = max(self.found, one.numel())
+        return output
+
+
+def test_the_check_makes_no_float32_copy_of_all_keys(bench, monkeypatch):
+    """One row is checked: at 100,000 positions of an 8B model all heads' keys would be 1.6 GB a layer."""
+    inputs = bench.prompt(frames=5)
+    tokens = _map(bench, inputs)
+    check, seen = hooks.Knockout._check, []
+
+    def watched(self, call, *args):
+        bare = hooks.attention_calls.AttentionCall(
+            call.layer, call.query, call.key.bfloat16(), call.value.bfloat16(),
+            call.mask, call.scaling, call.blocked,
+        )  # fmt: skip
+        with _Largest() as largest:
+            check(self, bare, *args)
+        seen.append((largest.found, max(call.query.shape[1] * call.key.shape[2], call.key[0, 0].numel())))
+        return 0.5
+
+    monkeypatch.setattr(hooks.Knockout, "_check", watched)
+    monkeypatch.setattr(hooks.knockout, "_rounding", lambda _output: 1.0)  # keys were rounded above
+    with torch.no_grad(), hooks.knock_out(bench.model, tokens, "video_to_question"):
+        bench.model(**inputs)
+    assert len(seen) == 3
+    assert all(0 < found <= allowed for found, allowed in seen), seen
 
 
 def test_decode_steps_are_kept_from_the_video_too(bench, eager):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from itertools import product
 
 import numpy as np
@@ -185,3 +186,13 @@ def test_the_last_layer_runs_at_one_position(bench):
         held.rerun(5, layer=2, last_alone=True)
         handle.remove()
     assert seen == [1, 1]
+
+
+def test_keys_and_values_are_let_go_of_at_the_end(bench):
+    """Dropped, not filled with zeros as `reset` of a cache did before transformers 5.20."""
+    inputs, _ = _case(bench)
+    with hooks.prefix(bench.model, inputs) as held:
+        keys = [weakref.ref(layer.keys) for layer in held._layers]
+        values = [weakref.ref(layer.values) for layer in held._layers]
+        assert all(one() is not None for one in (*keys, *values))
+    assert all(one() is None for one in (*keys, *values))

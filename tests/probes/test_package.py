@@ -27,7 +27,7 @@ def test_probes_load_no_model_code():
     )
 
 
-@pytest.mark.parametrize("module", ["concentration", "evidence", "redundancy"])
+@pytest.mark.parametrize("module", ["concentration", "decoding", "evidence", "redundancy"])
 def test_examples_in_docstrings_are_true(module):
     result = doctest.testmod(sys.modules[f"probes.{module}"], extraglobs={"np": np})
     assert result.attempted > 0
@@ -98,5 +98,10 @@ probes.mean_cumulative_curve([np.array([1.0]), np.array([0.7, 1.0])], ["a", "b"]
 probes.clustered_mean([1.0, float("nan")], ["a", "b"])
 probes.clustered_mean(np.array([1.0, 2.0]), [1, 2])
 probes.uniform_reference(8)
+course = probes.decode_course(
+    mass.sum(-1), np.arange(50, 53), 40, evidence_mass=mass[..., 0], evidence_units=1.0, units=8
+)
+probes.row_drift(course.visual_mass, slice(1, 3), least=2)
+probes.row_drift(course.visual_mass[0])
 """
     )

@@ -72,6 +72,7 @@ def arguments(real_clips: dict[str, Path], tmp_path_factory: pytest.TempPathFact
         ("patching", ("exp.least=1e-9",)),
         ("knockout", ("exp.control=false",)),
         ("lens", ()),
+        ("decode_drift", ("exp.max_new_tokens=6", "exp.min_new_tokens=5")),
         ("attention_anatomy", (f"exp.budgets=[{2 * UNITS}]",)),
     ],
 )

@@ -20,9 +20,12 @@ from diagnostics.data.build.audit import Audit
 from diagnostics.data.build.pipeline import build_in_memory
 from diagnostics.data.build.settings import Config as BuildConfig
 from diagnostics.data.items import Item
-from diagnostics.data.minihorizon.procedure import STEPS, Procedure
+from diagnostics.data.minihorizon.plan import PLACES
+from diagnostics.data.minihorizon.procedure import LESION_SIZES, STEPS, Procedure
+from diagnostics.data.minihorizon.render import EDGE, SLIP
 from diagnostics.data.minihorizon.settings import Config
 from diagnostics.data.minihorizon.tracks import as_tracks
+from diagnostics.data.regions import EVIDENCE_REGIONS
 
 __all__ = ["TASKS", "ask", "build_config", "question"]
 
@@ -115,14 +118,30 @@ def ask(
 def _with_truth(item: Item, lesions: list[dict[str, Any]], n_frames: int, config: Config) -> Item:
     """The item with what the plan knows beside the annotations."""
     windows = item.evidence.windows if item.evidence is not None else ()
+    shows = {(window.start_frame, window.end_frame) for window in windows}
+    regions = [
+        {"frames": [lesion["start_frame"], lesion["end_frame"]], "box": _lesion_box(lesion, config)}
+        for lesion in lesions
+        if (lesion["start_frame"], lesion["end_frame"]) in shows
+    ]
     shown = sum((window.end_frame or 0) - (window.start_frame or 0) for window in windows)
     return replace(
         item,
         metadata={
             **item.metadata,
             "lesions": lesions,
+            EVIDENCE_REGIONS: regions,
             "evidence_ratio": shown / n_frames,
             "fps": float(config.rate),
             "seed": config.seed,
         },
     )
+
+
+def _lesion_box(lesion: Mapping[str, Any], config: Config) -> list[float]:
+    """Where a lesion can be in any frame that shows it: top, left, bottom, right, in parts of the picture."""
+    sides = np.array((config.height, config.width))
+    reach = sides.min() * (LESION_SIZES[lesion["size"]] / 2 * EDGE + SLIP) + 1  # a soft edge
+    centre = np.array(PLACES[lesion["place"]])
+    corners = np.clip([centre - reach / sides, centre + reach / sides], 0.0, 1.0)
+    return [round(float(value), 4) for value in corners.ravel()]

@@ -28,12 +28,15 @@ from diagnostics.data.minihorizon.plan import (
 from diagnostics.data.minihorizon.procedure import INSTRUMENTS, STEPS, Procedure
 from diagnostics.data.minihorizon.settings import Config
 
-__all__ = ["BLOCK", "Scene"]
+__all__ = ["BLOCK", "EDGE", "SLIP", "Scene"]
 
 BLOCK = 64
 """Frames rendered at a time, and sharing one stream of noise."""
 
-_SLIP = 0.06
+SLIP = 0.06
+"""How far a lesion moves at most, as a part of the picture's shorter side."""
+EDGE = 1.15
+"""A lesion's largest reach, in its radius: three waves of a twentieth run along its edge."""
 _HIGHLIGHTS = 5
 _CAMERA, _TEXTURE, _SHAPE, _SHINE, _NOISE_STREAM = range(3, 8)
 _PATTERN_DEPTH = 0.28
@@ -172,7 +175,7 @@ class Scene:
         side = min(config.height, config.width)
         radius = np.float32(lesion.diameter * side / 2)
         middle = self._camera[(lesion.start_frame + lesion.end_frame - 1) // 2]
-        bound = _SLIP * side
+        bound = SLIP * side
         slip = bound * np.tanh((middle - self._camera[frames]) / bound)
         centre = (np.array(PLACES[lesion.place]) * (config.height, config.width) + slip).astype(np.float32)
         down = self._down - centre[:, 0, None, None]

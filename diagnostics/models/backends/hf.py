@@ -21,7 +21,7 @@ from pydantic.dataclasses import dataclass
 from diagnostics.data.items import Item
 from diagnostics.errors import DiagnosticsError, OutOfMemoryError, RunError, SharingError
 from diagnostics.models.backends.padded_batch import answer_padded
-from diagnostics.models.backends.requests import Answer, Reply, Request
+from diagnostics.models.backends.requests import Answer, Reply, Request, Written
 from diagnostics.models.backends.shared_prefix import (
     Decoded,
     answer_together,
@@ -41,25 +41,43 @@ from diagnostics.models.prompting import (
 )
 from diagnostics.strict import STRICT
 
-__all__ = ["Config", "HfEngine", "answer", "engine"]
+__all__ = ["Config", "HfEngine", "answer", "engine", "written"]
 
 _TOLERANCE = 1e-4
 """Largest difference of logits, as a share of the largest one, between questions asked together and alone; or
 four roundings of the model's number format, where those are coarser."""
 
 
-@torch.inference_mode()
 def answer(loaded: LoadedModel, inputs: Any, item: Item, max_new_tokens: int) -> Reply:
     """Generate greedily from prepared inputs (one row, on the model's device)."""
+    return written(loaded, inputs, item, max_new_tokens).reply
+
+
+@torch.inference_mode()
+def written(
+    loaded: LoadedModel, inputs: Any, item: Item, max_new_tokens: int, min_new_tokens: int = 0
+) -> Written:
+    """As `answer`, and every token; with `min_new_tokens` a reply that ends sooner has to go on.
+
+    Logits of every step are held until the end: vocabulary x tokens x 4 bytes.
+    """
+    least = {"min_new_tokens": min_new_tokens} if min_new_tokens else {}
     out: Any = loaded.model.generate(
         **inputs,
+        **least,
         max_new_tokens=max_new_tokens,
         do_sample=False,
         return_dict_in_generate=True,
         output_logits=True,
     )
-    generated = out.sequences[0, inputs["input_ids"].shape[1] :].tolist()
-    return _reply(loaded, item, out.logits[0][0], generated, max_new_tokens)
+    tokens = out.sequences[0, inputs["input_ids"].shape[1] :].tolist()
+    said, own = tokens, len(tokens)
+    ends = _ends(loaded)
+    for place, logits in enumerate(out.logits[:min_new_tokens]):
+        if int(logits[0].argmax()) in ends and tokens[place] not in ends:
+            said, own = tokens[:place], place + 1
+            break
+    return Written(_reply(loaded, item, out.logits[0][0], said, max_new_tokens), tuple(tokens), own)
 
 
 def _reply(

@@ -77,6 +77,22 @@ class Reply:
 
 
 @dataclass(frozen=True)
+class Written:
+    """A reply, token by token.
+
+    Attributes:
+        reply: what the model said by itself.
+        tokens: all that was written; what follows the model's own end was written because it had to go on.
+        own: how many of them came of the model's own choice to go on or to end. Of a reply that had to go on,
+            the last of these stands in the place of its end.
+    """
+
+    reply: Reply
+    tokens: tuple[int, ...]
+    own: int
+
+
+@dataclass(frozen=True)
 class Answer:
     """What the model said, and what it took.
 

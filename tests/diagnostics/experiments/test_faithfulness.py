@@ -104,3 +104,35 @@ def test_a_configuration_that_makes_no_sense_is_refused(
     assert done.returncode == 2, done.stdout
     assert told in done.stdout + done.stderr
     assert not (tmp_path / "run").exists()
+
+
+PATCHES = (*SMALL, "exp.level=patches", "exp.occlusions=9", "data.n_videos=2")
+
+
+def test_patches_are_removed_in_groups_of_equal_size(diagnose: Diagnose, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    done = diagnose(*PATCHES, f"out={folder}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "forwards an item of 45 patches" in done.stdout
+    areas = table(folder, "areas")
+    for line in lines_of(folder):
+        assert line["error"] is None
+        on = line["measures"]["patches_on_evidence"]
+        assert 1 <= on < 45
+        told = [warning for warning in line["warnings"] if warning.startswith("no_region")]
+        assert bool(told) == (line["task"] not in ("Hist", "Size", "Site", "LLS"))
+        if not told:
+            assert on % 9 != 0, "boxes, and not whole units"
+        with h5py.File(folder / line["tensor_file"]) as file:
+            assert file["unit_maps/removed"][...].tolist() == [0, 15, 30, 45]
+            by_token, by_unit = file["unit_maps/token_score"][...], file["unit_maps/unit_score"][...]
+            assert by_token.shape == (len(ORDERS), 45)
+            assert np.abs(by_token.reshape(-1, UNITS, 9).sum(-1) - by_unit)[:3].max() <= 1e-5
+            for place, name in enumerate(ORDERS):
+                deletion = file["unit_maps/deletion"][place]
+                if not name.startswith("random"):
+                    area = auc([0, 1 / 3, 2 / 3, 1], deletion)
+                    assert line["measures"][f"deletion_area@map={name}"] == pytest.approx(area, abs=1e-5)
+    whole = areas[(areas["task"] == "all") & (areas["map"] == "oracle")]
+    assert whole["normalised"].tolist() == pytest.approx([1.0, 1.0])
+    assert (folder / "figures" / "faithfulness.png").stat().st_size > 10_000

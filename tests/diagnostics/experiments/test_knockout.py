@@ -19,8 +19,10 @@ from .told import lines_of, table
 
 SMALL = ("+exp=knockout", "data.n_videos=3", "data.questions=2", "sampling.budget=16",
          "sampling.evidence_frames=2", "exp.unit_draws=2",
-         "exp.by_head=options_to_last", "exp.paths=[cross_unit,video_to_options,last_to_last]")  # fmt: skip
-PATHS = ("cross_unit", "video_to_options", "last_to_last")
+         "exp.by_head=options_to_last",
+         "exp.paths=[cross_unit,video_to_options,video_to_right_option,video_to_other_options,"
+         "last_to_last]")  # fmt: skip
+PATHS = ("cross_unit", "video_to_options", "video_to_right_option", "video_to_other_options", "last_to_last")
 ROADS = ["base", "text", "video", "evidence", "random_0", "random_1"]
 LAYERS = [0, 1, 2, 3]
 
@@ -172,3 +174,31 @@ def test_windows_are_a_third_of_the_model_by_default() -> None:
     assert Config().windows(28)[14] == tuple(range(10, 19))
     assert Config().windows(4) == {layer: (layer,) for layer in range(4)}
     assert list(Config(every=3, window=2).windows(8)) == [0, 3, 6]
+
+
+def test_the_right_option_and_the_others_are_paths_of_their_own(files: dict[str, dict]) -> None:
+    """Blocking either does something else than blocking both, in some item."""
+    found = {path: [] for path in PATHS[1:4]}
+    for one in files.values():
+        for path, logits in found.items():
+            logits.append(one["all_layers_logits"][one["roles"].index(path)])
+    both, right, others = (np.stack(logits) for logits in found.values())
+    assert np.abs(right - both).max() > 1e-3
+    assert np.abs(others - both).max() > 1e-3
+    assert np.abs(right - others).max() > 1e-3
+
+
+def test_single_heads_are_drawn_as_a_map(run: Path) -> None:
+    from diagnostics.report.knockout import knockout_figure
+
+    heads = table(run, "heads")
+    figure = knockout_figure(table(run, "flow"), table(run, "roads"), heads)
+    (image,) = [image for axes in figure.axes for image in axes.images]
+    drawn = np.asarray(image.get_array())
+    assert drawn.shape == (4, 4)
+    for row in heads.to_dict("records"):
+        assert drawn[row["layer"], row["head"]] == pytest.approx(row["difference"], abs=1e-9)
+    framed = [patch for axes in figure.axes for patch in axes.patches if patch.get_gid() == "above"]
+    assert len(framed) == int((heads["p_holm"] < 0.05).sum())
+    plain = knockout_figure(table(run, "flow"), table(run, "roads"))
+    assert not any(axes.images for axes in plain.axes)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from diagnostics.errors import ConfigError
-from diagnostics.experiments.lens import Config, first_tokens
+from diagnostics.experiments.conditions import Answers
+from diagnostics.experiments.lens import Config, course_table, first_tokens
+from diagnostics.experiments.write_up import Asked
+from diagnostics.store.canonical import condition_id
 from diagnostics.store.record_log import read_records
 from diagnostics.store.run_folder import tensor_path
 from diagnostics.store.tensors import read_tensors
@@ -83,6 +88,27 @@ def test_tables_are_means_of_the_lines(run, lines):
     last = units[(units["layer"] == LAYERS) & (units["measure"] == "word_share")].set_index("units")["value"]
     assert last["evidence"] > last["other"], "units after the lesion say its colour; the others mostly none"
     assert (run / "figures" / "lens.png").stat().st_size > 0
+
+
+def test_chance_is_of_the_items_that_are_in_the_mean():
+    """Two options that begin alike have no words: of words the other item's chance is told."""
+    reads = {"two": ("letter",), "four": ("letter", "word")}
+    options = {"two": ("red lamp", "red light"), "four": ("red", "green", "blue", "none")}
+    records = {
+        (item, condition_id({})): SimpleNamespace(
+            measures={f"gold_probability@read={read},layer=0": 0.4 for read in reads[item]}
+        )
+        for item in reads
+    }
+    answers = Answers(tuple(reads), ("v1", "v2"), ("a", "b"), cast(Any, records))
+    items = {item: SimpleNamespace(options=options[item]) for item in reads}
+    table = course_table(Asked([], [], answers, cast(Any, items))).set_index(["read", "task"])
+    told = table["chance"].to_dict()
+    assert told["letter", "all"] == pytest.approx((1 / 2 + 1 / 4) / 2)
+    assert told["word", "all"] == pytest.approx(1 / 4)
+    assert (told["letter", "a"], told["word", "b"]) == (0.5, 0.25)
+    assert np.isnan(told["word", "a"])
+    assert table["n"].to_dict()["word", "all"] == 1
 
 
 def test_words_are_first_tokens(run):

@@ -41,7 +41,7 @@ def _interventions(rng: np.random.Generator, lengths: dict[str, int]) -> dict[st
                 for variable in schema_of(PARTS[name])
             }
         )
-        for name in ("states", "unit_maps", "lens", "knockout", "patching")
+        for name in ("decode", "states", "unit_maps", "lens", "knockout", "patching")
     }
 
 
@@ -68,7 +68,7 @@ def _tensors(
     row_mass, row_rest = _shares(rng, layers, heads, queries, units)
     control_mass, control_rest = _shares(rng, layers, heads, len(roles), units)
     lengths = {"layer": layers, "head": heads, "role": len(roles), "query": queries, "unit": units}
-    lengths |= {"option": options, "feature": _FEATURES}
+    lengths |= {"option": options, "feature": _FEATURES, "token": tokens}
     unit_of_token, place = np.divmod(np.arange(tokens, dtype=np.int32), 6)
     return PairTensors(
         item_id=item_id,
