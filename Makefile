@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 CONSTRAINTS := constraints/core.txt
 DEMO := outputs/demo
 
-.PHONY: demo test test-system vllm-env lmms-env lint bench clean
+.PHONY: demo test test-system families-table families-versions vllm-env lmms-env lint bench clean
 
 # Two kinds of simulated procedures, 32 frames of each video (the most that the tiny model was trained on), then
 # both in one figure. Started again, finished runs are skipped.
@@ -23,6 +23,15 @@ test: $(VENV)/.installed
 test-system: $(VENV)/.installed
 	bash tests/system_packages.sh
 	$(BIN)/python -m pytest -m system -rs --timeout 2400 -n 2 --dist loadfile
+
+# The table of docs/families.md, from what tests/hooks/test_every_family.py shows. That test fails while the page is old.
+families-table: $(VENV)/.installed
+	-FAMILIES_JSON=.cache/families.json OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/hooks/test_every_family.py
+	$(BIN)/python tests/families_table.py .cache/families.json
+
+# The same suite on other versions of transformers, each laid over the environment (no other package changes).
+families-versions: $(VENV)/.installed
+	OMP_NUM_THREADS=1 $(BIN)/python tests/families_versions.py
 
 # vLLM for the CPU, in an environment of its own under .cache; the system tests make it too (docs/vllm.md).
 vllm-env: $(VENV)/.installed
@@ -56,6 +65,7 @@ bench: $(VENV)/.installed lmms-env
 	$(BIN)/python tests/benchmarks/interventions.py
 	$(BIN)/python tests/benchmarks/residual.py
 	$(BIN)/python tests/benchmarks/patching.py
+	$(BIN)/python tests/benchmarks/families.py
 
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info[:2] <= (3, 13), "Python 3.11 to 3.13 is needed: make PYTHON=python3.12"'

@@ -25,13 +25,15 @@ from hooks.edges import (
 )
 from hooks.errors import (
     CaptureError,
+    FamilyError,
     HooksError,
     InterventionError,
     SelfCheckError,
     TokenMapError,
     UnsupportedModelError,
 )
-from hooks.families import Family, families, family_of
+from hooks.families import Family, families, family_of, use_family
+from hooks.faults import layout_faults
 from hooks.features import VisionReuse, VisualFeatures, reuse_vision, visual_features
 from hooks.head_writes import HeadWrites, head_writes
 from hooks.heads import HeadMeans, head_means, mean_ablate_heads, scale_heads
@@ -67,12 +69,13 @@ __all__ = [
     "Direction",  # of a patch: denoising or noising
     "Edges",  # all causal pairs of one set of queries and one of keys
     "Family",  # what an architecture family says about its parts and its prompt
+    "FamilyError",  # a family of one's own cannot be used
     "HeadMeans",  # mean output of each head over some positions
     "HeadWrites",  # what each head writes into the residual stream at one position
     "HeldPrompt",  # a prompt run once, whose later positions can be run again
     "HooksError",  # base of every deliberate error here
     "InterventionError",  # an intervention is impossible or has no single meaning
-    "Kind",  # what a position of the prompt is: text, video, image, delimiter, timestamp, padding
+    "Kind",  # what a position of the prompt is: text, video, image, delimiter, timestamp, padding, audio
     "Knockout",  # an open knockout: edges, layers, and how much attention they had
     "Lens",  # how a state becomes logits
     "PatchGrid",  # logits after patching each set of positions at each layer, and what it cost
@@ -101,6 +104,7 @@ __all__ = [
     "head_writes",  # capture what each head writes at one position
     "knock_out",  # block attention edges during forwards
     "layer_window",  # layers around or beside one
+    "layout_faults",  # what a prompt misstates about its videos' times
     "mean_ablate_heads",  # put a mean in place of heads' outputs
     "option_path_edges",  # the edges of a path to or from the right option, or the others
     "patch",  # put states of one video into the run of another, at one layer
@@ -121,6 +125,7 @@ __all__ = [
     "token_map",  # map a prompt from what the processor returned, and verify the map
     "unembed",  # the logit lens on any states
     "units_to_everything",  # every road out of some units
+    "use_family",  # let a model be read by a family of one's own
     "verify_capture",  # compare a forward without capture and one with it
     "visual_features",  # capture embeddings of visual tokens during a forward
 ]

@@ -4,7 +4,8 @@ The function registered with transformers' attention interface (`hooks.attention
 the registered SDPA function with unchanged arguments, so that the logits stay as they were, bit for bit.
 Only the asked-for rows are recomputed, in float32, from the same queries and keys: after rotary positions
 and key/value cache, before grouped-query heads are expanded. The vision tower is left alone. Where a
-knockout is open too, rows are captured as it leaves them.
+knockout is open too, rows are captured as it leaves them. Of hybrid models, layers of linear attention have
+no rows: `Captured.layers` says which layers are covered.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from hooks.blocking import first_query
 from hooks.captured import Captured, CapturedBatch
 from hooks.errors import CaptureError, SelfCheckError
 from hooks.families import family_of
+from hooks.kept_logits import keep_logits
 from hooks.row_mass import GENERATED, LayerMass, RowPlan
 from hooks.sinks import Sinks, SinkScores, sink_scores
 from hooks.token_map import TokenMap
@@ -157,7 +159,7 @@ def attention_rows(
     ]
     with ExitStack() as stack:
         scores = None if sinks is None else stack.enter_context(sink_scores(model, maps[0], sinks))
-        results = [Captured(plan, len(family.layers(model)), scores) for plan in plans]
+        results = [Captured(plan, family.attention_layers(model), scores) for plan in plans]
         session = _Session(plans, generated=generated, scores=scores)
         stack.enter_context(attached(model, family, watcher=session))
         yield results[0] if isinstance(tokens, TokenMap) else CapturedBatch(results)
@@ -224,6 +226,8 @@ def verify_capture(
 ) -> CaptureCheck:
     """Run one forward without capture and one with it, and compare.
 
+    A model that does not know `logits_to_keep` is taught it (`hooks.kept_logits`).
+
     Args:
         model, tokens, rows: as for `attention_rows`.
         inputs: what the processor returned, on the model's device.
@@ -231,6 +235,7 @@ def verify_capture(
     Raises:
         SelfCheckError: as `attention_rows`, and where logits are not finite.
     """
+    keep_logits(model)
     maps = [tokens] if isinstance(tokens, TokenMap) else list(tokens)
     wanted = _roles(maps, rows, isinstance(tokens, TokenMap))
     last = len(maps[0]) - 1

@@ -6,19 +6,22 @@ bit for bit, unless edges are blocked; then the affected rows are computed again
 fused kernel's. Watchers (`hooks.attention_rows`) are told which edges are blocked and see the pattern the
 layer uses, whichever was attached first.
 
-Models whose attention does not go through the interface, or bends the softmax (sliding windows, soft
-caps, learned sinks), are refused by name and not mis-measured; hybrid models with linear-attention layers
-among them, since there information takes a road that no attention edge describes.
+Models whose attention does not go through the interface, or bends the softmax (soft caps, learned sinks),
+are refused by name and not mis-measured. Sliding windows are followed where the layer's own mask says what
+is seen; behind a cache that has let go of early keys, their places are kept with nothing in them. Of hybrid
+models the layers that attend are routed (`Family.attention_layers`); in the others information takes a road
+that no attention edge describes.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
@@ -27,12 +30,16 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from hooks.blocking import Block, BlockPlan
 from hooks.errors import CaptureError, UnsupportedModelError
 from hooks.families import Family
+from hooks.sdpa_intercept import close_interception, intercept
 
 __all__ = ["AttentionCall", "Blocker", "Watcher", "attached", "is_attached", "refuse_model"]
 
 # Not "flash" anywhere in the name: transformers tests for that substring and would change the masks.
 _NAME = "sdpa_with_hooks"
 _DELEGATE = "sdpa"
+
+_KINDS = {"full_attention", "sliding_attention"}
+"""Kinds of attention, by transformers' names, whose rows are a softmax over what the mask leaves."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,7 +49,8 @@ class AttentionCall:
     Attributes:
         layer: decoder layer, from 0.
         query, key, value: [batch, head, position, dim], after rotary positions and cache; grouped-query
-            heads are not expanded.
+            heads are not expanded. Keys begin at position 0: those a sliding cache has dropped are zeros
+            that the mask forbids.
         mask: what the layer was given, boolean or additive, [batch, 1 or head, query, key]; None where one
             query sees every key and several see the keys up to their own index.
         scaling: of query times key.
@@ -84,6 +92,8 @@ class _Route:
     watchers: list[Watcher] = field(default_factory=list)
     blockers: list[Blocker] = field(default_factory=list)
     plan: BlockPlan | None = None
+    past: int = 0
+    """Positions before the forward that runs; kept up to date where a layer attends in a window."""
 
 
 _ROUTES: dict[int, _Route] = {}
@@ -104,30 +114,85 @@ def _routed_attention(
     delegate = ALL_ATTENTION_FUNCTIONS[_DELEGATE]
     if route is None:
         return delegate(module, query, key, value, attention_mask, **kwargs)
-    _refuse_call(module, kwargs)
+    _refuse_call(module, key, attention_mask, kwargs)
     scaling = kwargs.get("scaling")
     scaling = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
     plan = route.plan
-    call = AttentionCall(route.layer, query, key, value, attention_mask, scaling, plan)
+    keys, values, mask = key, value, attention_mask
+    if kwargs.get("sliding_window") is not None:
+        dropped = route.past + query.shape[2] - key.shape[2]
+        if dropped > 0:
+            keys, values, mask = _with_dropped(dropped, query, key, value, attention_mask)
+    call = AttentionCall(route.layer, query, keys, values, mask, scaling, plan)
     for watcher in route.watchers:
         watcher.observe(call)
     output, weights = delegate(module, query, key, value, attention_mask, **kwargs)
     if plan is not None:
-        output = plan.write_over(output, query, key, value, attention_mask, scaling)
+        output = plan.write_over(output, query, keys, values, mask, scaling)
         for blocker in route.blockers:
             blocker.applied(call, output)
     return output, weights
 
 
-def _refuse_call(module: nn.Module, kwargs: Mapping[str, Any]) -> None:
+def _intercepted_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    scaling: float,
+    compute: Callable[[], Tensor],
+) -> Tensor:
+    """The same for a layer whose own code calls SDPA (`hooks.sdpa_intercept`)."""
+    route = _ROUTES[id(module)]
+    if query.shape[1] != route.heads:
+        raise UnsupportedModelError(
+            f"{type(module).__name__} attends with {query.shape[1]} heads; {route.heads} are configured.",
+            remedy="This model cannot be captured: which head is which is not known.",
+        )
+    plan = route.plan
+    call = AttentionCall(route.layer, query, key, value, mask, scaling, plan)
+    for watcher in route.watchers:
+        watcher.observe(call)
+    output = compute()
+    if plan is not None:
+        by_query = plan.write_over(output.transpose(1, 2), query, key, value, mask, scaling)
+        for blocker in route.blockers:
+            blocker.applied(call, by_query)
+        output = by_query.transpose(1, 2)
+    return output
+
+
+def _with_dropped(
+    dropped: int, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Keys, values and mask of one call with the places of keys that a sliding cache has let go of."""
+    n_queries, n_keys = query.shape[2], key.shape[2]
+    if mask is None:
+        # The delegate's own rule: one query sees every key, several those up to their own.
+        seen = torch.ones(1, 1, n_queries, n_keys, dtype=torch.bool, device=query.device)
+        mask = seen if n_queries == 1 else seen.tril(n_keys - n_queries)
+    barred = False if mask.dtype == torch.bool else torch.finfo(mask.dtype).min
+    places = (0, 0, dropped, 0)
+    keys, values = nn.functional.pad(key, places), nn.functional.pad(value, places)
+    return keys, values, nn.functional.pad(mask[..., :n_keys], (dropped, 0), value=barred)
+
+
+def _refuse_call(module: nn.Module, key: Tensor, mask: Tensor | None, kwargs: Mapping[str, Any]) -> None:
     """Refuse what would make the recomputed rows differ from the layer's own attention."""
     name = type(module).__name__
-    for key in ("sliding_window", "softcap", "s_aux", "position_bias"):
-        if kwargs.get(key) is not None:
+    for argument in ("softcap", "s_aux", "position_bias"):
+        if kwargs.get(argument) is not None:
             raise UnsupportedModelError(
-                f"{name} uses {key}, which the recomputed rows do not reproduce.",
+                f"{name} uses {argument}, which the recomputed rows do not reproduce.",
                 remedy="This model cannot be captured exactly.",
             )
+    window = kwargs.get("sliding_window")
+    if window is not None and mask is None and key.shape[2] > window:
+        raise UnsupportedModelError(
+            f"{name} attends in a window of {window} to {key.shape[2]} keys and has no mask that says so.",
+            remedy="This model cannot be captured exactly.",
+        )
     if kwargs.get("is_causal") is False:
         raise UnsupportedModelError(
             f"{name} attends in both directions.", remedy="Only causal decoder layers can be captured."
@@ -151,25 +216,28 @@ def refuse_model(model: Any, family: Family) -> None:
     text = family.text_model(model)
     name = type(model).__name__
     config = text.config
-    flags = [getattr(text, flag, False) for flag in ("_supports_attention_backend", "_supports_sdpa")]
-    if not (all(flags) and text._can_set_attn_implementation()):
+    if model.training and getattr(config, "attention_dropout", 0.0):
+        raise CaptureError(f"{name} drops attention at random.", remedy="Call model.eval() first.")
+    if family.attention_road == "sdpa":
+        return  # what else is in the way shows at the call: hooks.sdpa_intercept
+    if not (getattr(text, "_supports_sdpa", False) and text._can_set_attn_implementation()):
         raise UnsupportedModelError(
             f"{name} does not compute attention through transformers' attention interface.",
-            remedy="Use the checkpoint's native transformers class, not remote code.",
+            remedy="Use the checkpoint's native transformers class; for a model whose own code calls "
+            'scaled_dot_product_attention, a family with attention_road="sdpa" (docs/families.md).',
         )
     if config._attn_implementation not in (_DELEGATE, _NAME):
         raise UnsupportedModelError(
             f"{name} runs with attn_implementation={config._attn_implementation!r}, not {_DELEGATE!r}.",
             remedy=f'Load it with attn_implementation="{_DELEGATE}": the observed model is the measured one.',
         )
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if kinds != {"full_attention"}:
+    types = getattr(config, "layer_types", None)
+    kinds = set() if types is None else {types[layer] for layer in family.attention_layers(model)}
+    if unknown := kinds - _KINDS:
         raise UnsupportedModelError(
-            f"{name} has layers of kind {', '.join(sorted(kinds - {'full_attention'}))}.",
-            remedy="Only full attention in every layer can be captured.",
+            f"{name} has attention of kind {', '.join(sorted(unknown))}.",
+            remedy="Only full attention and sliding windows can be captured.",
         )
-    if model.training and getattr(config, "attention_dropout", 0.0):
-        raise CaptureError(f"{name} drops attention at random.", remedy="Call model.eval() first.")
 
 
 @contextmanager
@@ -185,7 +253,9 @@ def attached(
         CaptureError: a watcher of this kind is open on the model already.
         InterventionError: the blocks of all that is open cannot be combined.
     """
-    modules = [family.attention(layer) for layer in family.layers(model)]
+    layers = family.layers(model)
+    numbered = {layer: family.attention(layers[layer]) for layer in family.attention_layers(model)}
+    modules = list(numbered.values())
     heads = int(family.text_model(model).config.num_attention_heads)
     AttentionInterface.register(_NAME, _routed_attention)
     # Without a mask function of its own name the model would be given no mask at all, silently.
@@ -193,21 +263,45 @@ def attached(
     with _LOCK:
         _refuse_second(modules, watcher)
         try:
-            for layer, module in enumerate(modules):
+            for layer, module in numbered.items():
                 route = _ROUTES.setdefault(id(module), _Route(layer, heads))
                 route.watchers += [] if watcher is None else [watcher]
                 route.blockers += [] if blocker is None else [blocker]
             _replan(modules)
-            if family.text_model(model).config._attn_implementation != _NAME:
+            if family.attention_road == "sdpa":
+                intercept(modules, _intercepted_attention)
+            elif family.text_model(model).config._attn_implementation != _NAME:
                 model.set_attn_implementation({family.text_config_key: _NAME})
         except BaseException:
             _detach(model, family, modules, watcher, blocker)
             raise
     try:
-        yield
+        with family.whole_prompt(model), _past_noted(family.text_model(model), modules):
+            yield
     finally:
         with _LOCK:
             _detach(model, family, modules, watcher, blocker)
+
+
+@contextmanager
+def _past_noted(text: nn.Module, modules: Sequence[nn.Module]) -> Iterator[None]:
+    """Keep each route's `past` up to date: where keys are dropped, their number says it no longer."""
+    if "sliding_attention" not in (getattr(text.config, "layer_types", None) or ()):
+        yield
+        return
+
+    def note(_module: nn.Module, _args: tuple, kwargs: dict) -> None:
+        cache = kwargs.get("cache", kwargs.get("past_key_values"))
+        past = 0 if cache is None else int(cache.get_seq_length())
+        for module in modules:
+            if id(module) in _ROUTES:
+                _ROUTES[id(module)].past = past
+
+    handle = text.register_forward_pre_hook(note, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def is_attached(module: nn.Module) -> bool:
@@ -253,5 +347,9 @@ def _detach(
         if not (route.watchers or route.blockers):
             del _ROUTES[id(module)]
     _replan(modules)
-    if not any(id(module) in _ROUTES for module in modules):
+    if any(id(module) in _ROUTES for module in modules):
+        return
+    if family.attention_road == "sdpa":
+        close_interception(modules)
+    else:
         model.set_attn_implementation({family.text_config_key: _DELEGATE})

@@ -22,6 +22,7 @@ from torch import Tensor
 from hooks.errors import InterventionError, SelfCheckError
 from hooks.families import family_of
 from hooks.features import wrapped_encoders
+from hooks.kept_logits import keep_logits
 from hooks.last_alone import last_alone
 from hooks.layer_inputs import LayerInputs, asked_layers, layer_inputs
 from hooks.patching import (
@@ -95,6 +96,7 @@ def attribute(
         )
     named = named_sets(tokens, sets, length)
     source_inputs, target_inputs = source_and_target(clean_inputs, corrupt_inputs, direction, deepstack)
+    keep_logits(model)
     with last_alone(model):
         with torch.no_grad(), layer_inputs(model, length, wanted) as source:
             source_metric = float(_difference(model, source_inputs, ids))
@@ -150,8 +152,8 @@ def _slopes(
         entered[layer] = hidden.detach().clone().requires_grad_() if layer == min(layers) else hidden
         return entered[layer]
 
-    def without_gradient(_kind: Any) -> Any:
-        def encode(_pixels: Tensor, _grid: Tensor, call: Any, **_: Any) -> Any:
+    def without_gradient(_encoder: Any) -> Any:
+        def encode(_arguments: Any, call: Any) -> Any:
             with torch.no_grad():
                 return call()
 
@@ -170,7 +172,7 @@ def _slopes(
         stack.enter_context(torch.inference_mode(False))
         stack.enter_context(torch.enable_grad())
         stack.enter_context(_weights_at_rest(model))
-        stack.enter_context(wrapped_encoders(family.base(model), without_gradient))
+        stack.enter_context(wrapped_encoders(model, without_gradient))
         hook = family.text_model(model).register_forward_pre_hook(ask, with_kwargs=True)
         stack.callback(hook.remove)
         found = stack.enter_context(layer_inputs(model, length, layers, begin))

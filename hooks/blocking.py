@@ -255,6 +255,7 @@ class _PartKeys:
             own = self.columns[None, :n_keys] <= local[:, None]
         elif mask is not None:
             own = mask[local][:, self.columns]
+            _refuse_blind(own, rows)
         kv_heads = len(self.key)
         group = q.shape[0] // kv_heads
         # A group's query heads become rows of its key/value head: nothing is repeated in memory.
@@ -267,6 +268,18 @@ class _PartKeys:
             scale=scaling,
         )
         return rearrange(found[0], "kv (g r) d -> r (kv g) d", g=group)
+
+
+def _refuse_blind(mask: Shaped[Tensor, "r c"], rows: Int[np.ndarray, " r"]) -> None:
+    """A window may end before the keys that a block leaves: what is left to see, the call alone knows."""
+    open_to = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min
+    blind = ~open_to.any(dim=-1)
+    if bool(blind.any()):
+        raise InterventionError(
+            f"Row {rows[int(blind.nonzero()[0])]} of the forward would have no key left in its layer's"
+            " window.",
+            remedy="Leave every query at least one key in its window, such as itself.",
+        )
 
 
 def _local(part: _Part, offset: int, n_queries: int) -> Int[np.ndarray, " row"]:

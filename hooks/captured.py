@@ -21,6 +21,7 @@ _SUM_TOLERANCE = 1e-4
 class _Arrays:
     units: Float[np.ndarray, "layer head role unit"]
     rest: Float[np.ndarray, "layer head role"]
+    audio: Float[np.ndarray, "layer head role"] | None
     tokens: Float[np.ndarray, "layer role token"] | None
     value_units: Float[np.ndarray, "layer head role unit"] | None
     value_rest: Float[np.ndarray, "layer head role"] | None
@@ -39,11 +40,11 @@ class Captured:
     mass is the mean over its rows. All arrays are float32 on the CPU.
     """
 
-    def __init__(self, plan: RowPlan, layers: int, scores: SinkScores | None = None) -> None:
+    def __init__(self, plan: RowPlan, layers: tuple[int, ...], scores: SinkScores | None = None) -> None:
         self._plan, self._scores = plan, scores
         self._arrays: _Arrays | None = None
-        self.layers = tuple(range(layers))
-        """Decoder layers, in order: the `layer` axis."""
+        self.layers = layers
+        """Decoder layers by number, in order: the `layer` axis. In hybrid models those that attend."""
         self.heads = 0
         """Query heads: length of the `head` axis."""
         self.roles = plan.roles
@@ -68,6 +69,20 @@ class Captured:
     def rest_mass(self, role: str | None = None) -> Float[np.ndarray, "layer head *role"]:
         """Attention to all that is not video or image, [layer, head, role]; [layer, head] for one role."""
         return self._of_role(self._read().rest, role, axis=2)
+
+    def audio_mass(self, role: str | None = None) -> Float[np.ndarray, "layer head *role"]:
+        """Attention to the audio tokens, a part of `rest_mass`, [layer, head, role] or [layer, head].
+
+        Raises:
+            CaptureError: the prompt holds no sound.
+        """
+        audio = self._read().audio
+        if audio is None:
+            raise CaptureError(
+                "The prompt holds no sound.",
+                remedy="Weave it in (docs/families.md), or do not ask for its mass.",
+            )
+        return self._of_role(audio, role, axis=2)
 
     def token_mass(self, role: str | None = None) -> Float[np.ndarray, "layer *role token"]:
         """Attention to each visual token, mean over heads, [layer, role, token] or [layer, token]."""
@@ -99,7 +114,7 @@ class Captured:
         """How much of a sink each visual token is as it enters each layer: `hooks.sinks`, phi."""
         self._asked("sink_units", "sinks")
         assert self._scores is not None
-        return self._scores.score
+        return self._scores.score[list(self.layers)]
 
     def row_unit_mass(self) -> Float[np.ndarray, "layer head query unit"]:
         """Attention of every captured row to each unit, before any mean over rows."""
@@ -171,7 +186,7 @@ class Captured:
                 )
             if mass.decoded != ordered[0].decoded:
                 raise SelfCheckError(
-                    f"Layer {layer} saw other generated rows than layer 0.",
+                    f"Layer {layer} saw other generated rows than layer {self.layers[0]}.",
                     remedy="Layers were skipped while generating: capture with early exit switched off.",
                 )
 
@@ -196,6 +211,7 @@ class Captured:
         return _Arrays(
             units=units,
             rest=rest,
+            audio=stack("audio"),
             tokens=stack("tokens"),
             value_units=stack("value_units"),
             value_rest=stack("value_rest"),
@@ -224,7 +240,14 @@ class Captured:
 def _average_generated(ordered: list[LayerMass], count: int) -> None:
     """Turn the generated role's sums into means; NaN where nothing was fed back: undefined is not zero."""
     for mass in ordered:
-        for tensor in (mass.units, mass.rest, mass.value_units, mass.value_rest, mass.sink_units):
+        for tensor in (
+            mass.units,
+            mass.rest,
+            mass.audio,
+            mass.value_units,
+            mass.value_rest,
+            mass.sink_units,
+        ):
             if tensor is not None:
                 tensor[:, -1] /= count
         for tensor in (mass.tokens, mass.value_tokens):

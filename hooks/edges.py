@@ -1,6 +1,7 @@
 """Attention edges by name: which queries and which keys a path through the model is made of.
 
-An edge is a pair (query position, key position), the key no later than the query. The named paths are
+An edge is a pair (query position, key position), the key no later than the query; in models whose pictures
+see one another in both directions (`TokenMap.two_way`), a later key of a picture too. The named paths are
 those of Map the Flow (arXiv 2510.13251, section 3), with one addition: what lies between the pictures.
 A time or a delimiter of a unit has read the unit's tokens, or is read by them, and can carry what the
 unit said past a block. So a unit here is its visual tokens *and* the times and delimiters beside it
@@ -34,7 +35,7 @@ __all__ = [
 ]
 
 PATHS = {
-    "cross_unit": "a unit of the video reads earlier units",
+    "cross_unit": "a unit of the video reads earlier units, and later ones where pictures see both ways",
     "video_to_question": "the question's tokens read the video",
     "video_to_options": "the options' tokens read the video",
     "video_to_last": "the last position, and tokens generated after it, read the video",
@@ -55,16 +56,18 @@ and none with more than an eighth of the edges: each band is one small recomputa
 
 @dataclass(frozen=True, eq=False)
 class Edges:
-    """Every causal pair of one set of queries and one set of keys.
+    """Every pair of one set of queries and one set of keys that attention has.
 
     Attributes:
         queries, keys: positions of the padded prompt, ascending, once each.
         generated: tokens generated after the prompt are among the queries too.
+        two_way: of the prompt (`TokenMap.two_way`), to count pairs with later keys; None: there are none.
     """
 
     queries: Int[np.ndarray, " query"]
     keys: Int[np.ndarray, " key"]
     generated: bool = False
+    two_way: Int[np.ndarray, " position"] | None = None
 
     def __post_init__(self) -> None:
         for name in ("queries", "keys"):
@@ -81,16 +84,27 @@ class Edges:
             object.__setattr__(self, name, given)
 
     def count(self) -> int:
-        """How many causal pairs these are, generated tokens apart."""
-        return int(np.searchsorted(self.keys, self.queries, side="right").sum())
+        """How many pairs these are, generated tokens apart."""
+        before = int(np.searchsorted(self.keys, self.queries, side="right").sum())
+        return before if self.two_way is None else before + self._later(self.two_way)
+
+    def _later(self, two_way: Int[np.ndarray, " position"]) -> int:
+        """Pairs whose key is the later one."""
+        found = 0
+        for block in np.unique(two_way[two_way >= 0]):
+            keys = self.keys[two_way[self.keys] == block]
+            queries = self.queries[two_way[self.queries] == block]
+            found += int((len(keys) - np.searchsorted(keys, queries, side="right")).sum())
+        return found
 
 
 def edge_count(edges: Sequence[Edges]) -> int:
-    """How many causal pairs several `Edges` have together, generated tokens apart; each counts once."""
+    """How many pairs several `Edges` have together, generated tokens apart; each counts once."""
     found = 0
     for members, rows in rows_alike([one.queries for one in edges]):
-        keys = [edges[place].keys for place in members]
-        found += Edges(rows, keys[0] if len(keys) == 1 else np.unique(np.concatenate(keys))).count()
+        keys = np.unique(np.concatenate([edges[place].keys for place in members]))
+        blocks = [two_way for place in members if (two_way := edges[place].two_way) is not None]
+        found += Edges(rows, keys, two_way=blocks[0] if blocks else None).count()
     return found
 
 
@@ -140,10 +154,11 @@ def path_edges(tokens: TokenMap, name: str, *, delimiters: bool = True) -> tuple
 def units_to_everything(
     tokens: TokenMap, units: Sequence[int] | Int[np.ndarray, " unit"], *, delimiters: bool = True
 ) -> Edges:
-    """Every road out of some units: all later positions but these units' own, generated tokens too.
+    """Every road out of some units: all that reads them but these units' own positions, generated tokens too.
 
-    Later units of the video are among the queries. Within the set units still see themselves and one
-    another, so that the set is as if it stood in a video that nobody watches.
+    Later units of the video are among the queries, and earlier ones where pictures see both ways. Within the
+    set units still see themselves and one another, so that the set is as if it stood in a video that nobody
+    watches.
 
     Args:
         tokens: the map of the prompt.
@@ -272,11 +287,18 @@ def _to_everything(tokens: TokenMap, keys: Int[np.ndarray, " key"]) -> Edges:
     if not len(keys):
         raise InterventionError("The prompt has no video.", remedy="Leave the path out for this item.")
     real = np.flatnonzero(tokens.kind != Kind.PADDING)
-    return Edges(np.setdiff1d(real[real > keys[0]], keys, assume_unique=True), keys, generated=True)
+    reads = (real > keys[0]) | np.isin(tokens.two_way[real], np.setdiff1d(tokens.two_way[keys], [-1]))
+    queries = np.setdiff1d(real[reads], keys, assume_unique=True)
+    return Edges(queries, keys, generated=True, two_way=_blocks(tokens))
+
+
+def _blocks(tokens: TokenMap) -> Int[np.ndarray, " position"] | None:
+    return tokens.two_way if (tokens.two_way >= 0).any() else None
 
 
 def _cross_unit(tokens: TokenMap, delimiters: bool) -> tuple[Edges, ...]:
-    """One rectangle a unit: its positions, and all positions of the units before it."""
+    """One rectangle a unit: its positions, and all positions of the units before it; of all others where
+    pictures see both ways."""
     source = _video(tokens, delimiters)
     # A position may stand before its unit's predecessors only where two videos are interleaved: sort.
     source = source[np.argsort(tokens.unit[source], kind="stable")]
@@ -286,6 +308,9 @@ def _cross_unit(tokens: TokenMap, delimiters: bool) -> tuple[Edges, ...]:
             remedy="Leave cross_unit out for this item.",
         )
     starts = np.searchsorted(tokens.unit[source], np.arange(tokens.n_units + 1))
+    if (blocks := _blocks(tokens)) is not None:
+        own = [source[starts[unit] : starts[unit + 1]] for unit in range(tokens.n_units)]
+        return tuple(Edges(one, np.setdiff1d(source, one), two_way=blocks) for one in own)
     # Slices of one array: 400 units of a long video share its memory.
     return tuple(
         Edges(source[starts[unit] : starts[unit + 1]], source[: starts[unit]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "CaptureError",
+    "FamilyError",
     "HooksError",
     "InterventionError",
     "SelfCheckError",
@@ -39,6 +40,10 @@ def _rebuild(cls: type[HooksError], problem: str, remedy: str) -> HooksError:
 
 class UnsupportedModelError(HooksError):
     """The model's attention cannot be observed exactly, so it is not observed at all."""
+
+
+class FamilyError(HooksError):
+    """A family of one's own cannot be used: it does not import, is none, or answers to other models."""
 
 
 class TokenMapError(HooksError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,18 +17,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from hooks.errors import CaptureError, SelfCheckError
-from hooks.families import Family, family_of
+from hooks.families import Encoder, Family, family_of
 from hooks.layout import Kind
 from hooks.token_map import TokenMap
 
 __all__ = ["VisionReuse", "VisualFeatures", "reuse_vision", "visual_features", "wrapped_encoders"]
 
 _LAYER = re.compile(r"layer:(\d+)$")
-_ENCODERS = {
-    Kind.VIDEO: ("get_video_features", "pixel_values_videos", "video_grid_thw"),
-    Kind.IMAGE: ("get_image_features", "pixel_values", "image_grid_thw"),
-}
-"""The method of the model that encodes each kind, and the names of its pixels and grids."""
 
 
 class VisualFeatures(Mapping[str, Float[np.ndarray, "token dim"]]):
@@ -116,8 +112,8 @@ def _watch(
 
     if source == "projector":
 
-        def before(_module: nn.Module, _args: tuple, kwargs: dict) -> None:
-            note(kwargs["inputs_embeds"])
+        def before(_module: nn.Module, args: tuple, kwargs: dict) -> None:
+            note(kwargs["inputs_embeds"] if "inputs_embeds" in kwargs else args[0])
 
         handle = family.text_model(model).register_forward_pre_hook(before, with_kwargs=True)
     elif match := _LAYER.match(source):
@@ -149,69 +145,74 @@ def _watch(
 def _watch_encoders(
     model: Any, family: Family, source: str, maps: list[TokenMap], results: list[VisualFeatures]
 ) -> Iterator[None]:
-    """Gather the tower's hidden states by kind; videos and images are encoded in separate calls."""
+    """Gather the tower's hidden states by kind; most families encode videos and images in separate calls."""
     encoded: dict[Kind, Tensor] = {}
+    held = {Kind(int(kind)) for one in maps for kind in np.unique(one.kind)}
 
-    def watch(kind: Kind) -> Callable:
-        def watching(_pixels: Tensor, grid_thw: Tensor, call: Callable[[], Any], **_: Any) -> Any:
+    def watch(encoder: Encoder) -> Callable:
+        apart = [(kind,) for kind in encoder.kinds if kind in held]
+        turns = iter(apart if encoder.apart else [encoder.kinds])
+
+        def watching(arguments: Mapping[str, Any], call: Callable[[], Any]) -> Any:
             output = call()
-            if kind in encoded:
+            kinds = next(turns, None)
+            if kinds is None:
                 raise CaptureError(
-                    f"The {kind.name.lower()} encoder ran twice in one capture.",
+                    f"{encoder.method} ran twice in one capture.",
                     remedy="Open a new hooks.visual_features for each forward.",
                 )
-            encoded[kind] = family.vit_tokens(
-                family.vision(model), output.last_hidden_state, grid_thw, family.merge_size(model)
-            )
+            encoded.update(dict.fromkeys(kinds, family.vit_tokens(model, output, arguments)))
             return output
 
         return watching
 
-    with wrapped_encoders(family.base(model), watch):
+    with wrapped_encoders(model, watch):
         yield
     for one, result in zip(maps, results, strict=True):
-        parts = []
-        for unit, (start, size) in enumerate(zip(one.unit_feature_start, one.tokens_per_unit, strict=True)):
-            kind = Kind(int(one.kind[one.visual[one.unit_first_token[unit]]]))
-            if kind not in encoded:
-                return  # the caller says which source is missing
-            parts.append(encoded[kind][start : start + size])
-        if parts:
-            result.add(source, torch.cat(parts))
+        kinds, which = one.kind[one.visual], torch.from_numpy(one.feature[one.visual])
+        present = [Kind(int(kind)) for kind in np.unique(kinds)]
+        if any(kind not in encoded for kind in present):
+            return  # the caller says which source is missing
+        if present:
+            found = encoded[present[0]].new_empty(len(which), encoded[present[0]].shape[-1])
+            for kind in present:
+                here = torch.from_numpy(kinds == kind)
+                found[here] = encoded[kind][which[here].to(found.device)]
+            result.add(source, found)
 
 
 @contextmanager
-def wrapped_encoders(base: Any, wrap: Callable[[Kind], Callable]) -> Iterator[None]:
-    """Put wrappers in front of the model's image and video encoders, and take them away after.
+def wrapped_encoders(model: Any, wrap: Callable[[Encoder], Callable]) -> Iterator[None]:
+    """Put wrappers in front of the methods that encode a model's pictures, and take them away after.
 
-    A wrapper is called with pixels, grid, a function that makes the wrapped call, and the call's other
-    options. Some models encode videos by calling their own image encoder: only the outermost call counts.
+    A wrapper is called with the call's arguments by name and a function that makes the call. Some models
+    encode videos by calling their own image encoder: only the outermost call counts.
     """
+    family = family_of(model)
+    base = family.base(model)
     inside = False
 
-    def outermost(kind: Kind, plain: Callable) -> Callable:
-        wrapped = wrap(kind)
-        _, pixels_name, grid_name = _ENCODERS[kind]
+    def outermost(encoder: Encoder, plain: Callable) -> Callable:
+        wrapped, signature = wrap(encoder), inspect.signature(plain)
 
         @functools.wraps(plain)
         def encode(*args: Any, **kwargs: Any) -> Any:
             nonlocal inside
             if inside:
                 return plain(*args, **kwargs)
-            given = dict(zip((pixels_name, grid_name), args, strict=False)) | kwargs
-            pixels, grid = given.pop(pixels_name), given.pop(grid_name)
             inside = True
             try:
-                return wrapped(pixels, grid, lambda: plain(*args, **kwargs), **given)
+                return wrapped(_by_name(signature, args, kwargs), lambda: plain(*args, **kwargs))
             finally:
                 inside = False
 
         return encode
 
-    before = {name: base.__dict__.get(name) for name, _, _ in _ENCODERS.values()}
+    encoders = family.encoders(model)
+    before = {encoder.method: base.__dict__.get(encoder.method) for encoder in encoders}
     try:
-        for kind, (name, _, _) in _ENCODERS.items():
-            setattr(base, name, outermost(kind, getattr(base, name)))
+        for encoder in encoders:
+            setattr(base, encoder.method, outermost(encoder, getattr(base, encoder.method)))
         yield
     finally:
         for name, own in before.items():
@@ -221,13 +222,35 @@ def wrapped_encoders(base: Any, wrap: Callable[[Kind], Callable]) -> Iterator[No
                 setattr(base, name, own)
 
 
+def _by_name(signature: inspect.Signature, args: tuple, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """A call's arguments by name, those behind `**` among them."""
+    bound = signature.bind(*args, **kwargs).arguments
+    for name, parameter in signature.parameters.items():
+        if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+            bound |= bound.pop(name, {})
+    return bound
+
+
+@dataclass(frozen=True, eq=False)
+class _Seen:
+    """One tensor an encoder was called with, how often it had been changed, and a small one's value."""
+
+    tensor: Tensor
+    version: int
+    value: Tensor | None
+
+
 @dataclass
 class VisionReuse:
     """How often the vision tower ran and how often its result was used again."""
 
     encoded: int = 0
     reused: int = 0
-    _held: OrderedDict[tuple, tuple[Tensor, int, Tensor, Any]] = field(default_factory=OrderedDict)
+    _held: OrderedDict[tuple, tuple[dict[str, _Seen], Any]] = field(default_factory=OrderedDict)
+
+
+_SMALL = 4096
+"""Elements up to which a tensor (a grid, sizes) is compared by value, not by address."""
 
 
 @contextmanager
@@ -245,21 +268,28 @@ def reuse_vision(model: Any, entries: int = 1) -> Iterator[VisionReuse]:
     Yields:
         `VisionReuse`, the counts so far.
     """
-    family = family_of(model)
     reuse = VisionReuse()
 
-    def remember(kind: Kind) -> Callable:
-        def remembering(pixels: Tensor, grid_thw: Tensor, call: Callable[[], Any], **options: Any) -> Any:
-            asked = tuple(sorted((name, value) for name, value in options.items() if isinstance(value, bool)))
-            key = (kind, pixels.data_ptr(), pixels.shape, pixels.stride(), pixels.dtype, asked)
+    def remember(encoder: Encoder) -> Callable:
+        def remembering(arguments: Mapping[str, Any], call: Callable[[], Any]) -> Any:
+            tensors = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
+            if not all(_is_plain(value) for name, value in arguments.items() if name not in tensors):
+                reuse.encoded += 1  # a list of pictures, say: what it holds is not compared
+                return call()
+            asked = [(name, repr(value)) for name, value in arguments.items() if name not in tensors]
+            key = (encoder.method, *sorted(asked), *(_address(name, one) for name, one in tensors.items()))
             held = reuse._held.get(key)
-            if held and held[1] == _version(pixels) and torch.equal(held[2], grid_thw):
+            if held and all(_unchanged(tensors[name], was) for name, was in held[0].items()):
                 reuse._held.move_to_end(key)
                 reuse.reused += 1
-                return held[3]
+                return held[1]
             output = call()
             # Holding the pixels keeps their address from being given to other pixels.
-            reuse._held[key] = (pixels, _version(pixels), grid_thw.clone(), output)
+            kept = {
+                name: _Seen(one, _version(one), one.clone() if one.numel() <= _SMALL else None)
+                for name, one in tensors.items()
+            }
+            reuse._held[key] = (kept, output)
             reuse._held.move_to_end(key)
             while len(reuse._held) > entries:
                 reuse._held.popitem(last=False)
@@ -269,10 +299,29 @@ def reuse_vision(model: Any, entries: int = 1) -> Iterator[VisionReuse]:
         return remembering
 
     try:
-        with wrapped_encoders(family.base(model), remember):
+        with wrapped_encoders(model, remember):
             yield reuse
     finally:
         reuse._held.clear()
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether `repr` says all of a value: of a list of tensors it leaves the middle out."""
+    if isinstance(value, list | tuple):
+        return all(_is_plain(one) for one in value)
+    return value is None or isinstance(value, bool | int | float | str | torch.dtype)
+
+
+def _address(name: str, tensor: Tensor) -> tuple:
+    """What tells one large tensor from another; of small ones, which are compared by value, the shape."""
+    place = tensor.data_ptr() if tensor.numel() > _SMALL else 0
+    return name, place, tensor.shape, tensor.stride(), tensor.dtype
+
+
+def _unchanged(tensor: Tensor, was: _Seen) -> bool:
+    if was.value is None:
+        return _version(tensor) == was.version
+    return torch.equal(tensor, was.value)
 
 
 def _version(pixels: Tensor) -> int:

@@ -4,10 +4,12 @@ A layer's attention adds the sum over its heads of z_h W_O^h to the stream, z_h 
 al., "A Mathematical Framework for Transformer Circuits", 2021). The final norm divides by one number a
 position; with that number held at what it was, the logits are a sum over all that was ever written, and a
 head's part of a logit is its *direct attribution*: what it says itself, not what later layers make of it.
+Where a family norms what attention adds, that norm's number is held too.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -33,6 +35,8 @@ class HeadWrites:
         self._model = model
         self.position = position
         """Of the prompt."""
+        self.layers = family_of(model).attention_layers(model)
+        """Decoder layers by number: the `layer` axis. In hybrid models those that attend."""
         self._outputs: dict[int, Float[Tensor, "head dim"]] = {}
         self._final: Float[Tensor, " dim"] | None = None
 
@@ -51,21 +55,34 @@ class HeadWrites:
 
     @torch.no_grad()
     def vectors(self) -> Float[np.ndarray, "layer head dim"]:
-        """What each head adds to the stream, float32; the biases of output projections are nobody's."""
+        """What each head adds to the stream as it leaves the last layer, float32; the biases of output
+        projections are nobody's.
+
+        Raises:
+            UnsupportedModelError: attention passes a norm that subtracts a mean before it is added.
+        """
         family = family_of(self._model)
+        modules = list(family.layers(self._model))
         written = []
-        for layer, module in enumerate(family.layers(self._model)):
-            outputs = self._of(layer)
-            weight = family.output_projection(family.attention(module)).weight
-            by_head = rearrange(weight.float(), "out (head dim) -> head dim out", head=len(outputs))
-            written.append(torch.einsum("hd,hdo->ho", outputs.float(), by_head).cpu())
+        for layer in self.layers:
+            outputs, module = self._of(layer).float(), modules[layer]
+            projection, heads = family.output_projection(family.attention(module)), len(outputs)
+            by_head = rearrange(projection.weight.float(), "out (head dim) -> head dim out", head=heads)
+            added = torch.einsum("hd,hdo->ho", outputs, by_head)
+            if (norm := family.attention_norm(module)) is not None:
+                whole = added.sum(dim=0) if projection.bias is None else added.sum(dim=0) + projection.bias
+                added = added * _gain(norm, whole.float())
+            # A model may scale the whole stream at the end of a layer: what was written before is in it.
+            for later in modules[layer:]:
+                added = added * family.stream_scale(later)
+            written.append(added.cpu())
         return torch.stack(written).numpy()
 
     @torch.no_grad()
     def attribution(self, ids: Sequence[int] | Int[np.ndarray, " id"]) -> Float[np.ndarray, "layer head id"]:
         """Part of each token's logit that each head writes itself, the final norm's division held fixed.
 
-        With the embeddings' and the MLPs' parts they add up to the model's logits.
+        With the embeddings' and the MLPs' parts they add up to the model's logits, before a cap on these.
 
         Raises:
             UnsupportedModelError: the model has no output head, or a final norm that subtracts a mean.
@@ -98,13 +115,16 @@ def _unread() -> CaptureError:
 
 def _gain(norm: Any, state: Float[Tensor, " dim"]) -> Float[Tensor, " dim"]:
     """What the norm multiplies each dimension of this state by; checked against the norm itself."""
-    epsilon = getattr(norm, "variance_epsilon", None)
+    epsilon = getattr(norm, "variance_epsilon", getattr(norm, "eps", None))
     if epsilon is None or getattr(norm, "bias", None) is not None:
         raise UnsupportedModelError(
             f"{type(norm).__name__} is no plain RMSNorm.", remedy="Direct attribution needs one."
         )
-    gain = norm.weight.float() * torch.rsqrt(state.square().mean() + epsilon)
-    normed = norm(state.to(norm.weight.dtype)).float()
+    dtype = norm.weight.dtype
+    # What it makes of ones is its gain, however that is kept: some classes hold it less one.
+    weight = norm(torch.ones_like(state, dtype=dtype)).float() * math.sqrt(1 + epsilon)
+    gain = weight * torch.rsqrt(state.square().mean() + epsilon)
+    normed = norm(state.to(dtype)).float()
     if not torch.allclose(normed, state * gain, rtol=2e-2, atol=1e-3 * float(normed.abs().max())):
         raise UnsupportedModelError(
             f"{type(norm).__name__} does not scale a state by weight / rms.",
@@ -144,8 +164,8 @@ def head_writes(model: Any, tokens: TokenMap, position: int | None = None) -> It
         return before
 
     with ExitStack() as stack:
-        for layer, module in enumerate(family.layers(model)):
-            projection = family.output_projection(family.attention(module))
+        for layer in writes.layers:
+            projection = family.output_projection(family.attention(family.layers(model)[layer]))
             stack.callback(projection.register_forward_pre_hook(watcher(layer)).remove)
         final = len(family.layers(model))
         stack.enter_context(

@@ -124,10 +124,9 @@ def mean_ablate_heads(
 class HeadMeans(Mapping[Head, Float[np.ndarray, " dim"]]):
     """Mean output of each head over some positions, float32, by (layer, head)."""
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self) -> None:
         self._sums: dict[int, Float[np.ndarray, "head dim"]] = {}
         self._counts: dict[int, int] = {}
-        self._dim = dim
 
     def add(self, layer: int, total: Float[np.ndarray, "head dim"], count: int) -> None:
         """Add one forward's sums of a layer."""
@@ -186,8 +185,7 @@ def head_means(
             f"Positions {wanted[:8].tolist()} are not all in a prompt of {len(tokens)}.",
             remedy="Positions count from 0 within the padded prompt.",
         )
-    n_heads, dim = _shape(model, family)
-    means = HeadMeans(dim)
+    means, layers = HeadMeans(), set(family.attention_layers(model))
 
     def note(layer: int, outputs: Tensor) -> Tensor:
         if outputs.shape[0] != 1:
@@ -200,9 +198,9 @@ def head_means(
             means.add(layer, total.cpu().numpy(), len(wanted))
         return outputs
 
-    with _changed(model, family, set(range(len(family.layers(model)))), note):
+    with _changed(model, family, layers, note):
         yield means
-    if len(means) != n_heads * len(family.layers(model)):
+    if set(means._sums) != layers:
         raise SelfCheckError(
             "No forward over the whole prompt passed.", remedy="Run one inside the with block."
         )
@@ -213,13 +211,13 @@ def _changed(
     model: Any, family: Family, layers: set[int], change: Callable[[int, Tensor], Tensor]
 ) -> Iterator[None]:
     """Hand what enters the output projection of some layers through `change`, as a copy by head."""
-    n_heads, dim = _shape(model, family)
+    n_heads = _n_heads(model, family)
     ran: set[int] = set()
 
     def before(layer: int) -> Callable[[nn.Module, tuple[Tensor, ...]], tuple[Tensor, ...]]:
         def hook(_module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
             ran.add(layer)
-            outputs = args[0].unflatten(-1, (n_heads, dim)).clone()
+            outputs = args[0].unflatten(-1, (n_heads, -1)).clone()
             return (change(layer, outputs).flatten(-2), *args[1:])
 
         return hook
@@ -236,26 +234,31 @@ def _changed(
         )
 
 
-def _shape(model: Any, family: Family) -> tuple[int, int]:
-    """Query heads, and the dimensions of one."""
-    n_heads = int(family.text_model(model).config.num_attention_heads)
-    projection = family.output_projection(family.attention(family.layers(model)[0]))
-    return n_heads, projection.in_features // n_heads
+def _n_heads(model: Any, family: Family) -> int:
+    return int(family.text_model(model).config.num_attention_heads)
+
+
+def _dim(model: Any, family: Family, layer: int) -> int:
+    """Dimensions of one head's output; some models have wider heads in some layers."""
+    projection = family.output_projection(family.attention(family.layers(model)[layer]))
+    return projection.in_features // _n_heads(model, family)
 
 
 def _refuse_heads(model: Any, family: Family, heads: Sequence[Head] | Mapping[Head, Any]) -> None:
-    n_layers, n_heads = len(family.layers(model)), _shape(model, family)[0]
-    wrong = [one for one in heads if not (0 <= one[0] < n_layers and 0 <= one[1] < n_heads)]
+    layers, n_heads = family.attention_layers(model), _n_heads(model, family)
+    wrong = [one for one in heads if not (one[0] in layers and 0 <= one[1] < n_heads)]
     if wrong or not heads:
+        whole = len(layers) == len(family.layers(model))
         raise InterventionError(
             f"There are no heads {wrong[:8]}." if wrong else "No heads were given.",
-            remedy=f"(layer, head) from (0, 0) to ({n_layers - 1}, {n_heads - 1}).",
+            remedy=f"(layer, head) from (0, 0) to ({layers[-1]}, {n_heads - 1})"
+            + ("." if whole else f", in the layers that attend: {list(layers)}."),
         )
 
 
 def _refuse_vectors(model: Any, family: Family, given: Mapping[Head, Float[np.ndarray, " dim"]]) -> None:
-    dim = _shape(model, family)[1]
     for head, vector in given.items():
+        dim = _dim(model, family, head[0])
         if vector.shape != (dim,) or not np.isfinite(vector).all():
             raise InterventionError(
                 f"The vector of head {head} has shape {vector.shape}, or is not finite.",

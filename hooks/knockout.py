@@ -29,6 +29,7 @@ from hooks.edges import Edges, path_edges
 from hooks.errors import InterventionError, SelfCheckError
 from hooks.families import family_of
 from hooks.layout import Kind
+from hooks.sdpa_intercept import rounding
 from hooks.token_map import TokenMap
 
 __all__ = ["Knockout", "knock_out"]
@@ -45,15 +46,24 @@ class Knockout:
         edges: what is blocked.
         layers: in which layers, ascending.
         heads: for which query heads; None for all.
+        partial: True in a hybrid model: its other layers move information by a road that no attention edge
+            describes, so that what passes there is not blocked, and the effect is that of attention alone.
         blocked_mass: at each of `layers`, how much of its attention the row that was checked gave to
             blocked keys without the block, mean over the blocked heads; NaN until a forward has passed, or
             where no check was asked for.
     """
 
     def __init__(
-        self, edges: tuple[Edges, ...], layers: tuple[int, ...], block: Block, n_heads: int, *, check: bool
+        self,
+        edges: tuple[Edges, ...],
+        layers: tuple[int, ...],
+        block: Block,
+        n_heads: int,
+        *,
+        check: bool,
+        partial: bool = False,
     ) -> None:
-        self.edges, self.layers, self.heads = edges, layers, block.heads
+        self.edges, self.layers, self.heads, self.partial = edges, layers, block.heads, partial
         self.blocked_mass: Float[np.ndarray, " layer"] = np.full(len(layers), np.nan)
         self._block, self._wants_check = block, check
         self._checked_heads = np.arange(n_heads) if block.heads is None else block.heads
@@ -106,7 +116,7 @@ class Knockout:
         written = output[0, row].float()
         error = float((expected - written).abs().max())
         largest = float(scores[scores.isfinite()].abs().max())
-        allowed = _rounding(output) * (_ROUNDINGS + 4 * largest) * float(call.value[0].abs().max())
+        allowed = rounding(output) * (_ROUNDINGS + 4 * largest) * float(call.value[0].abs().max())
         if not error <= allowed:
             raise SelfCheckError(
                 f"Row {position} of layer {call.layer} is {error:.3g} from what it is without the blocked"
@@ -116,7 +126,7 @@ class Knockout:
         # In half precision rounding could hide a block that did nothing: where the two can be told apart, the
         # output has to be nearer to the blocked one.
         apart = float((expected - without).norm())
-        if apart > 4 * _rounding(output) * float(without.norm()):
+        if apart > 4 * rounding(output) * float(without.norm()):
             nearer = float((expected - written).norm()) < float((without - written).norm())
             if not nearer:
                 raise SelfCheckError(
@@ -166,7 +176,7 @@ def knock_out(
         model: a loaded model of a known family, with `attn_implementation="sdpa"`.
         tokens: the map of the prompt that is run; one sequence, left padding allowed.
         edges: names of paths (`hooks.PATHS`), `Edges`, or several of either.
-        layers: `"all"`, one, or several; see `hooks.layer_window`.
+        layers: `"all"` that attend, one, or several; see `hooks.layer_window`.
         heads: query heads of those layers; None for all.
         delimiters: for named paths, times and delimiters beside a unit belong to it.
         check: compare one row of each layer on another road. That every row passed is checked in any case.
@@ -175,20 +185,29 @@ def knock_out(
         `Knockout`.
 
     Raises:
-        UnsupportedModelError: the model's attention cannot be intervened in exactly; hybrid models among
-            those.
-        InterventionError: a layer, head, path or position does not exist, or a row would lose every key.
+        UnsupportedModelError: the model's attention cannot be intervened in exactly.
+        InterventionError: a layer, head, path or position does not exist, a layer does not attend, or a row
+            would lose every key.
         SelfCheckError: the knockout did not do what was asked for.
     """
     family = family_of(model)
     refuse_model(model, family)
     n_heads = int(family.text_model(model).config.num_attention_heads)
-    chosen = indices_of(layers, len(family.layers(model)), "layer")
+    attending, n_layers = family.attention_layers(model), len(family.layers(model))
+    everywhere = isinstance(layers, str) and layers == "all"
+    chosen = attending if everywhere else indices_of(layers, n_layers, "layer")
+    if aside := sorted(set(chosen) - set(attending)):
+        raise InterventionError(
+            f"Layers {aside} do not attend: they have no edges to block.",
+            remedy=f"Choose among {list(attending)}.",
+        )
     wanted = _edges(tokens, edges, delimiters)
     some = None if heads is None else np.array(indices_of(heads, n_heads, "head"))
     padding = tokens.kind == Kind.PADDING
     _refuse_positions(wanted, padding)
-    knockout = Knockout(wanted, chosen, Block(wanted, some, padding), n_heads, check=check)
+    block = Block(wanted, some, padding)
+    partial = len(attending) < n_layers
+    knockout = Knockout(wanted, chosen, block, n_heads, check=check, partial=partial)
     with attached(model, family, blocker=knockout):
         yield knockout
     knockout.finish()
@@ -250,13 +269,6 @@ def _refuse_positions(edges: Sequence[Edges], padding: Bool[np.ndarray, " positi
                 f" {one.queries[-1]}: nothing would be blocked.",
                 remedy="Queries read earlier keys: exchange them?",
             )
-
-
-def _rounding(output: Tensor) -> float:
-    """Of the kernel that wrote this output."""
-    if output.is_cuda and output.dtype == torch.float32 and torch.backends.cuda.matmul.allow_tf32:
-        return 2.0**-10
-    return float(torch.finfo(output.dtype).eps)
 
 
 def _row_scores(call: AttentionCall, row: int) -> Float[Tensor, "head key"]:

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from hooks.errors import InterventionError, SelfCheckError
+from hooks.errors import InterventionError, SelfCheckError, UnsupportedModelError
 from hooks.families import family_of
 
 __all__ = [
@@ -103,9 +103,15 @@ def layer_inputs(
     Raises:
         InterventionError: a layer that does not exist, a second forward, a batch.
         SelfCheckError: when the block ends, a layer was not seen.
+        UnsupportedModelError: layers read more than the residual stream.
     """
     check_layers(model, layers)
     family = family_of(model)
+    if beside := family.beside_stream(model):
+        raise UnsupportedModelError(
+            f"The input of a layer of {family.name} is not all its layers know: there are {beside} too.",
+            remedy="Patch a model whose layers read the residual stream alone.",
+        )
     found = LayerInputs(length)
 
     def note(layer: int, hidden: Tensor) -> Tensor | None:

@@ -29,6 +29,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from hooks.errors import InterventionError
+from hooks.kept_logits import keep_logits
 from hooks.layer_inputs import (
     LayerInputs,
     asked_layers,
@@ -217,6 +218,7 @@ def source_and_target(clean: Any, corrupt: Any, direction: str, deepstack: str) 
 
 
 def _last_logits(model: Any, inputs: Mapping[str, Any]) -> Float[Tensor, " vocabulary"]:
+    keep_logits(model)
     return model(**inputs, logits_to_keep=1, use_cache=False).logits[0, -1].float()
 
 

@@ -28,6 +28,7 @@ from transformers.cache_utils import DynamicLayer
 
 from hooks.errors import InterventionError, SelfCheckError, UnsupportedModelError
 from hooks.families import family_of
+from hooks.kept_logits import keep_logits
 from hooks.last_alone import KeysOnly, StoppingLayer, cache_argument
 from hooks.layer_inputs import LayerInputs, check_layers, layer_inputs
 
@@ -160,8 +161,8 @@ class HeldPrompt:
         return self._head(self._run(0, first, hidden, positions.to(held.device), []))
 
     def _pictures(self, tokens: Int[Tensor, " token"]) -> bool:
-        ids = self._family.token_ids(self._model)
-        return bool(torch.isin(tokens, torch.tensor([ids.video, ids.image])).any())
+        ids = torch.tensor(list(self._family.placeholders(self._model).values()))
+        return bool(torch.isin(tokens, ids).any())
 
     def _positions(self, first: int, end: int) -> Int[Tensor, "axis one position"]:
         held = self._found.position_ids
@@ -199,7 +200,7 @@ class HeldPrompt:
             with _layers_from(self._text, layer, keys_only=start < before):
                 output = self._text(
                     inputs_embeds=hidden[None, start:following],
-                    position_ids=positions[..., start:following],
+                    position_ids=_as_taken(positions[..., start:following]),
                     attention_mask=self._mask(first + start, following - start, hidden),
                     use_cache=True,
                     **{self._argument: cache},
@@ -284,6 +285,9 @@ def prefix(
 ) -> Iterator[HeldPrompt]:
     """Run a prompt once, hold what is needed to run its later positions again, and let go of it at the end.
 
+    Of a model whose layers do not keep all that lies behind (linear attention, sliding windows), or whose
+    pictures see what comes after them, whole prompts are run: `hooks.whole_prompt`.
+
     Args:
         model: a loaded model of a known family.
         inputs: one prompt, as the processor returned it, on the model's device.
@@ -296,10 +300,19 @@ def prefix(
 
     Raises:
         InterventionError: several prompts, padding, or a layer that does not exist.
-        UnsupportedModelError: layers that do not keep all that lies behind.
+        UnsupportedModelError: layers that do not keep all that lies behind though the family says they do.
         SelfCheckError: `check`, and the two differ.
     """
     length = one_prompt(inputs)
+    from hooks.whole_prompt import WholePrompt, runs_whole  # which is made of what stands here
+
+    if runs_whole(model, inputs):
+        whole = WholePrompt(model, inputs, layers)
+        try:
+            yield whole
+        finally:
+            whole.inputs.states.clear()
+        return
     cache = DynamicCache(config=model.config.get_text_config())
     layers_held = [layer for layer in cache.layers if type(layer) is DynamicLayer]
     if len(layers_held) < len(cache.layers):
@@ -308,6 +321,7 @@ def prefix(
         )
     given = {name: value for name, value in inputs.items() if name not in ("use_cache", "logits_to_keep")}
     argument = cache_argument(family_of(model).text_model(model))
+    keep_logits(model)
     with torch.no_grad(), layer_inputs(model, length, layers) as found:
         output = model(**given, logits_to_keep=1, use_cache=True, **{argument: cache})
     held = HeldPrompt(model, inputs["input_ids"][0], found, layers_held, output.logits[0, -1].float(), chunk)
@@ -322,6 +336,11 @@ def prefix(
             # Not `reset`: before transformers 5.20 it fills keys and values with zeros and keeps them.
             layer.keys = layer.values = None
             layer.is_initialized = False
+
+
+def _as_taken(positions: Int[Tensor, "axis one position"]) -> Tensor:
+    """As language models take them: without an axis where time, height and width share one."""
+    return positions[0] if len(positions) == 1 else positions
 
 
 def one_prompt(inputs: Mapping[str, Any]) -> int:

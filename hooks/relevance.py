@@ -31,10 +31,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from hooks.attention_calls import AttentionCall, attached, refuse_model
-from hooks.errors import CaptureError, SelfCheckError
-from hooks.families import Family, family_of
+from hooks.errors import CaptureError, SelfCheckError, UnsupportedModelError
+from hooks.families import Encoder, Family, family_of
 from hooks.features import wrapped_encoders
-from hooks.layout import Kind
 from hooks.row_mass import ROW_CHUNK, blocked_keys, exponentials
 from hooks.token_map import TokenMap
 
@@ -219,6 +218,13 @@ def relevance(
     """
     family = family_of(model)
     refuse_model(model, family)
+    attending, n_layers = family.attention_layers(model), len(family.layers(model))
+    if len(attending) < n_layers:
+        raise UnsupportedModelError(
+            f"Only layers {list(attending)} of {n_layers} of {type(model).__name__} attend: a row cannot be"
+            " followed back through the others.",
+            remedy="Use hooks.attention_rows, or attribution by gradients (hooks.attribute).",
+        )
     position = int(tokens.last[0]) if row is None else row
     if not 0 <= position < len(tokens):
         raise CaptureError(
@@ -256,11 +262,13 @@ def _differentiable(model: Any, family: Family) -> Iterator[None]:
 
     def leaf(_module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         # A copy: what was made in inference mode cannot be a leaf.
-        kwargs["inputs_embeds"] = kwargs["inputs_embeds"].detach().clone().requires_grad_(True)
-        return args, kwargs
+        if "inputs_embeds" in kwargs:
+            kwargs["inputs_embeds"] = kwargs["inputs_embeds"].detach().clone().requires_grad_(True)
+            return args, kwargs
+        return (args[0].detach().clone().requires_grad_(True), *args[1:]), kwargs
 
-    def without_gradients(_kind: Kind) -> Callable:
-        def encoding(_pixels: Tensor, _grid_thw: Tensor, call: Callable[[], Any], **_: Any) -> Any:
+    def without_gradients(_encoder: Encoder) -> Callable:
+        def encoding(_arguments: Mapping[str, Any], call: Callable[[], Any]) -> Any:
             with torch.no_grad():
                 return call()
 
@@ -270,7 +278,7 @@ def _differentiable(model: Any, family: Family) -> Iterator[None]:
     with ExitStack() as stack:
         handle = family.text_model(model).register_forward_pre_hook(leaf, with_kwargs=True)
         stack.callback(handle.remove)
-        stack.enter_context(wrapped_encoders(family.base(model), without_gradients))
+        stack.enter_context(wrapped_encoders(model, without_gradients))
         stack.callback(lambda: [parameter.requires_grad_(True) for parameter in learnt])
         for parameter in learnt:
             parameter.requires_grad_(False)

@@ -364,8 +364,8 @@ def _projection(model: Any, family: Family, lens: Lens) -> tuple[Any, int, int, 
         )
     weight = head.weight
     if lens == "head":
-        return head, weight.shape[1], weight.shape[0], weight
+        return (lambda rows: family.capped(model, head(rows))), weight.shape[1], weight.shape[0], weight
     if lens != "norm_and_head":
         raise CaptureError(f"Unknown lens {lens!r}.", remedy="Known: norm_and_head, head, embedding.")
     norm = family.final_norm(model)
-    return (lambda rows: head(norm(rows))), weight.shape[1], weight.shape[0], weight
+    return (lambda rows: family.capped(model, head(norm(rows)))), weight.shape[1], weight.shape[0], weight

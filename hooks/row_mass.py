@@ -44,6 +44,7 @@ class RowPlan:
         positions: wanted prompt positions, ascending, once each.
         weights: a row's share in each role's mean, [role, row].
         visual: positions of visual tokens.
+        audio: positions of audio tokens.
         segments: (first token, units, tokens a unit) for runs of units of equal size, on the token axis.
         n_units: number of units.
         keep_rows, token_mass, value_weighted: what is asked for beside mass per role and unit.
@@ -54,6 +55,7 @@ class RowPlan:
     positions: Int[np.ndarray, " row"]
     weights: Float[Tensor, "role row"]
     visual: Int[Tensor, " token"]
+    audio: Int[Tensor, " sound_token"]
     segments: tuple[tuple[int, int, int], ...]
     n_units: int
     keep_rows: bool
@@ -97,6 +99,7 @@ class RowPlan:
             positions=positions.astype(np.int64),
             weights=weights,
             visual=torch.from_numpy(tokens.visual),
+            audio=torch.from_numpy(tokens.audio),
             segments=unit_runs(tokens),
             n_units=tokens.n_units,
             keep_rows=keep_rows,
@@ -143,6 +146,7 @@ class LayerMass:
         self.decoded: list[int] = []
         self.units = zeros(heads, roles, plan.n_units)
         self.rest = zeros(heads, roles)
+        self.audio = zeros(heads, roles) if len(plan.audio) else None
         self.tokens = zeros(roles, len(plan.visual)) if plan.token_mass else None
         self.value_units = zeros(heads, roles, plan.n_units) if plan.value_weighted else None
         by_token = plan.value_weighted and plan.token_mass
@@ -254,6 +258,9 @@ class LayerMass:
                 per_token * self.sinks[: per_token.shape[-1]].to(per_token.device)
             )
         self.rest[here] += mean @ other
+        if self.audio is not None:
+            heard = self.plan.audio[self.plan.audio < mean.shape[-1]].to(mean.device)
+            self.audio[here] += mean.index_select(-1, heard).sum(dim=-1)
         if self.tokens is not None:
             self.tokens[:, : per_token.shape[-1]] += per_token.sum(dim=0) / self.units.shape[0]
         if self.value_units is not None and self.value_rest is not None:

@@ -3,6 +3,9 @@
 Tokens are decoded one after another and their characters laid end to end, so a token belongs to a
 text where their characters overlap. This holds whatever the tokenizer merged across the text's
 edges, and needs no second tokenization that might cut elsewhere.
+
+Everything is decoded behind one letter, which is taken off again: decoders of the SentencePiece kind
+(LLaVA-NeXT-Video's Llama) drop the space that begins a text, and so would drop that of every word.
 """
 
 from __future__ import annotations
@@ -43,11 +46,12 @@ class TokenText:
         Raises:
             TokenMapError: the tokenizer decodes the whole otherwise than the sum of its parts.
         """
+        anchor = _Anchor.of(tokenizer)
         spans = np.zeros((len(ids), 2), dtype=np.int64)
         pieces: list[str] = []
         start, first = 0, 0
         for last in range(len(ids)):
-            piece = _decode(tokenizer, ids[first : last + 1])
+            piece = anchor.decode(ids[first : last + 1])
             unfinished = piece.endswith(_REPLACEMENT) and last - first + 1 < _LONGEST_CHARACTER
             if unfinished and last + 1 < len(ids):
                 continue  # a character whose bytes are spread over several tokens
@@ -55,7 +59,7 @@ class TokenText:
             pieces.append(piece)
             start, first = start + len(piece), last + 1
         text = "".join(pieces)
-        if text != _decode(tokenizer, ids):
+        if text != anchor.decode(ids):
             raise TokenMapError(
                 f"The tokenizer decodes {len(ids)} tokens together otherwise than piece by piece.",
                 remedy="Positions of question and options cannot be found with it: pass rows by hand.",
@@ -77,6 +81,24 @@ class TokenText:
     def tokens(self, start: int, end: int) -> Int[np.ndarray, " token"]:
         """Indices of the tokens that overlap the characters `start` to `end`."""
         return np.flatnonzero((self.spans[:, 0] < end) & (self.spans[:, 1] > start))
+
+
+@dataclass(frozen=True)
+class _Anchor:
+    """A letter that stands before whatever is decoded: its tokens and its text."""
+
+    tokenizer: Any
+    ids: list[int]
+    text: str
+
+    @classmethod
+    def of(cls, tokenizer: Any) -> _Anchor:
+        ids = tokenizer.encode("a", add_special_tokens=False)
+        return cls(tokenizer, ids, _decode(tokenizer, ids))
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of `ids` as it reads after other text."""
+        return _decode(self.tokenizer, [*self.ids, *ids])[len(self.text) :]
 
 
 def _decode(tokenizer: Any, ids: Sequence[int]) -> str:

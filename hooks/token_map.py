@@ -1,9 +1,9 @@
 """What each position of a prompt is: text, a patch of a unit of a video, a delimiter, a time, padding.
 
-The map is built from what the processor returned (token ids and grids) and verified against it, not
-assumed: every visual token is covered once, counts equal the grid, units are contiguous and in
-order, delimiters stand where the family says. A *temporal unit* is the smallest stretch of video
-with its own tokens; in the Qwen-VL families it holds two frames, its *slots*.
+The map is built from what the processor returned (token ids, grids, sizes) and verified against it, not
+assumed: every visual token is covered once, counts are those of the grid, units follow one another,
+delimiters stand where the family says. A *temporal unit* is the smallest stretch of video with its own
+tokens; it shows one frame or, in the Qwen-VL families, two, its *slots*.
 """
 
 from __future__ import annotations
@@ -33,13 +33,15 @@ class TokenMap:
         kind: `Kind` of each position.
         unit: temporal unit of each visual token, and that a delimiter or time stands beside; -1 elsewhere.
         row, col: place of each visual token in its unit's grid of merged patches; -1 elsewhere.
-        unit_grid: rows and columns of each unit.
+        unit_grid: rows and columns of each unit. Families that drop tokens leave places of it empty.
         unit_source: which video or image of the prompt a unit belongs to, counted in prompt order.
         unit_slots: for each unit the frames it shows, as indices into the frames given for its source;
             -1 where a slot is empty (the last frame of an odd number is only repeated by the processor).
         unit_shown_seconds: the time the model is told for each unit; NaN where it is told none.
         unit_feature_start: where the unit's tokens begin among the vision tower's merged outputs of its
             kind for the whole batch.
+        feature: which of those outputs each visual token is; -1 elsewhere.
+        two_way: the block of positions that see one another in both directions; -1 where attention is causal.
         question, options, last: positions of the question's tokens, the options' tokens, and the prompt's
             last token.
         each_option: the positions of each option's tokens, in the order of the prompt; none where no
@@ -56,6 +58,8 @@ class TokenMap:
     unit_slots: Int[np.ndarray, "unit slot"]
     unit_shown_seconds: Float[np.ndarray, " unit"]
     unit_feature_start: Int[np.ndarray, " unit"]
+    feature: Int[np.ndarray, " position"]
+    two_way: Int[np.ndarray, " position"]
     question: Int[np.ndarray, " question"]
     options: Int[np.ndarray, " option_token"]
     last: Int[np.ndarray, " one"]
@@ -81,8 +85,13 @@ class TokenMap:
 
     @property
     def tokens_per_unit(self) -> Int[np.ndarray, " unit"]:
-        """Visual tokens of each unit: rows times columns."""
-        return self.unit_grid.prod(axis=1)
+        """Visual tokens of each unit: rows times columns, less those the family dropped."""
+        return np.bincount(self.unit[self.visual], minlength=self.n_units)
+
+    @property
+    def audio(self) -> Int[np.ndarray, " token"]:
+        """Positions of the audio tokens, ascending."""
+        return np.flatnonzero(self.kind == Kind.AUDIO)
 
     @property
     def unit_first_token(self) -> Int[np.ndarray, " unit"]:
@@ -94,9 +103,16 @@ class TokenMap:
         return np.add.reduceat(values, self.unit_first_token, axis=-1)
 
     def unit_tokens(self, unit: int) -> slice:
-        """Where a unit's tokens lie on the `token` axis; reshape to `unit_grid[unit]` for its picture."""
+        """Where a unit's tokens lie on the `token` axis."""
         first = int(self.unit_first_token[unit])
         return slice(first, first + int(self.tokens_per_unit[unit]))
+
+    def unit_picture(self, values: Float[np.ndarray, " token"], unit: int) -> Float[np.ndarray, "row col"]:
+        """One unit's values on its grid; NaN where it has no token."""
+        at = self.visual[self.unit_tokens(unit)]
+        picture = np.full(tuple(self.unit_grid[unit]), np.nan, dtype=np.float64)
+        picture[self.row[at], self.col[at]] = values[self.unit_tokens(unit)]
+        return picture
 
     def rows(self, name: str) -> Int[np.ndarray, " query"]:
         """Positions of a role by name: `question`, `options` or `last`."""
@@ -120,7 +136,7 @@ class TokenMap:
                 rows, cols = self.unit_grid[unit]
                 slots = ", ".join(str(slot) for slot in self.unit_slots[unit] if slot >= 0)
                 content = f"{len(positions)} tokens, {rows} x {cols}, frames {slots}"
-            elif kind == Kind.PADDING:
+            elif kind in (Kind.PADDING, Kind.AUDIO):
                 content = f"{len(positions)} tokens"
             else:
                 content = repr(TokenText.decode(tokenizer, self.input_ids[positions].tolist()).text)
@@ -161,7 +177,7 @@ def token_map(
     """
     family = family_of(model)
     tokenizer = getattr(processor, "tokenizer", processor)
-    layout = lay_out(family, model, tokenizer, inputs, row=row, n_frames=n_frames)
+    layout = lay_out(family, model, processor, inputs, row=row, n_frames=n_frames)
     asked, offered, each = find_roles(
         tokenizer, layout.input_ids, layout.kind, question=question, options=options
     )
@@ -176,6 +192,8 @@ def token_map(
         unit_slots=layout.unit_slots,
         unit_shown_seconds=layout.unit_shown_seconds,
         unit_feature_start=layout.unit_feature_start,
+        feature=layout.feature,
+        two_way=layout.two_way,
         question=asked,
         options=offered,
         last=np.array([len(layout.input_ids) - 1], dtype=np.int64),

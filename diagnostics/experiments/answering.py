@@ -125,7 +125,7 @@ def _groups(context: Context, chunk: list[tuple[Pair, Fetch]], together: int) ->
 
 
 def _alike(one: Source, other: Source) -> bool:
-    """Whether two pairs of a video are shown the same pictures in the same way."""
+    """Whether two pairs of a video are shown the same pictures, and the same sound, in the same way."""
     return (
         one.form == other.form
         and one.jpeg == other.jpeg
@@ -133,6 +133,8 @@ def _alike(one: Source, other: Source) -> bool:
         and one.frames.selection == other.frames.selection
         and one.frames.pixels.shape == other.frames.pixels.shape
         and one.item.video == other.item.video
+        and one.item.audio == other.item.audio
+        and one.item.clip == other.item.clip
     )
 
 
@@ -279,7 +281,11 @@ def _answered(source: Source, answer: Answer, max_new_tokens: int) -> dict[str, 
 
 
 def _units(answer: Answer) -> dict[str, int]:
-    """Temporal units and their tokens, where the engine tells the grid of its videos or images."""
+    """Temporal units and their tokens, where the engine tells them, or the grid of its videos or images."""
+    if answer.unit_sizes is not None:
+        same = set(answer.unit_sizes)
+        found = {"n_units": len(answer.unit_sizes)} if same else {}
+        return found | ({"tokens_per_unit": same.pop()} if len(same) == 1 else {})
     n_units = sum(grid[0] for grid in answer.grid)
     if not n_units or answer.n_visual_tokens is None:
         return {}

@@ -100,7 +100,7 @@ class Asking:
         if tokens is None:
             fields |= {"n_prompt_tokens": prompt.n_tokens, "prompt_sha256": prompt.sha256}
         else:
-            fields |= prompt_fields(prompt, inputs, tokens)
+            fields |= prompt_fields(prompt, tokens)
         reply, looked = self._reply(loaded, inputs, tokens, source, max_new_tokens)
         measures |= looked
         if reply.cut and not item.options:  # a letter comes first; what else is said does not matter

@@ -16,10 +16,10 @@ log-lift with and without sinks, and what blocking the evidence, the most attend
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
@@ -38,6 +38,7 @@ from diagnostics.experiments.drift_record import control_part
 from diagnostics.experiments.inside import (
     Look,
     answered,
+    knockout_notices,
     look_inside,
     record_fields,
     reported,
@@ -154,6 +155,7 @@ class _Measurement:
             self._checked = True
         fields = record_fields(self._context, look, reply)
         right = float(np.argmax(reply.option_logits) == gold)
+        fields["warnings"] += knockout_notices(self._context.model)
         fields["measures"] |= _looked(look, captured, features, self._sinks)
         fields["measures"] |= {
             "evidence_units": float(look.evidence_units.sum()),
@@ -218,6 +220,7 @@ class _Measurement:
         size = max(1, len(evidence))
         attended = np.argsort(-captured.unit_mass().sum(axis=(0, 1, 2)), kind="stable")[:size]
         alike = look.evidence_units if len(evidence) else np.arange(look.tokens.n_units) == attended[0]
+        heads = _by_layer(test.best, captured.layers)
         drawn = [
             np.flatnonzero(one)
             for one in probes.sets_like(alike, self._config.unit_draws, self._seed(look, 1))
@@ -229,7 +232,7 @@ class _Measurement:
 
             def moved(units: Int[np.ndarray, " unit"]) -> float:
                 edges = hooks.units_to_everything(look.tokens, units, delimiters=self._config.delimiters)
-                with self._blocked(look, edges, test):
+                with self._blocked(look, edges, heads):
                     logits = held.rerun(int(edges.queries[0]))
                 return float(np.abs(softmax(logits[letters].double().cpu().numpy()) - before).sum() / 2)
 
@@ -242,15 +245,13 @@ class _Measurement:
         return effects
 
     @contextmanager
-    def _blocked(self, look: Look, edges: hooks.Edges, test: probes.AttendedTest) -> Iterator[None]:
+    def _blocked(
+        self, look: Look, edges: hooks.Edges, heads: Mapping[int, Int[np.ndarray, " head"]]
+    ) -> Iterator[None]:
         """Block edges in every head, or in those that the test found looking at the evidence."""
         model = self._context.model.model
-        heads: dict[int, Any] = {}
-        if self._config.blocked == "looking_heads":
-            for layer in np.unique(test.best[:, 0]).tolist():
-                heads[layer] = np.unique(test.best[test.best[:, 0] == layer, 1])
         with ExitStack() as stack:
-            for layer, some in heads.items():
+            for layer, some in heads.items() if self._config.blocked == "looking_heads" else ():
                 stack.enter_context(
                     hooks.knock_out(
                         model, look.tokens, [edges], layers=layer, heads=some, check=not self._checked
@@ -277,6 +278,20 @@ class _Measurement:
         # Read after all, by attention that does not stand out: said, for the four outcomes hide it.
         found["unattended_effective"] = float(outcome == "unattended" and effective)
         return found | {"undecided": 0.0, f"right_where_{outcome}": right}
+
+
+def _by_layer(
+    best: Int[np.ndarray, "head axis"], layers: Sequence[int]
+) -> dict[int, Int[np.ndarray, " head"]]:
+    """Heads of each decoder layer by its number.
+
+    Args:
+        best: where they stand in captured rows, layer and head first.
+        layers: the numbers of the layers captured, which in hybrid models are not all.
+    """
+    return {
+        layers[place]: np.unique(best[best[:, 0] == place, 1]) for place in np.unique(best[:, 0]).tolist()
+    }
 
 
 def _rows(tokens: hooks.TokenMap) -> dict[str, Int[np.ndarray, " row"]]:

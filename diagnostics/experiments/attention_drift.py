@@ -202,7 +202,7 @@ class Measurement:
         with _timed(seconds, "control"):
             control = self._control(loaded, item, frames)
         fields: dict[str, Any] = {
-            **prompt_fields(prompt, inputs, tokens),
+            **prompt_fields(prompt, tokens),
             **answer_fields(item, reply),
             "measures": choice_measure(item, reply),
             "seconds": seconds,
@@ -236,7 +236,10 @@ class Measurement:
             n_frames=len(frames.selection),
         )
         inputs = prompt.inputs.to(loaded.device)
-        inputs["pixel_values_videos"] = self._shared(inputs["pixel_values_videos"])
+        # Families that encode frames as images have them under the images' name.
+        for name in ("pixel_values_videos", "pixel_values"):
+            if name in inputs:
+                inputs[name] = self._shared(inputs[name])
         return prompt, inputs, tokens
 
     def _shared(self, pixels: torch.Tensor) -> torch.Tensor:
@@ -264,9 +267,11 @@ class Measurement:
                     f"There is no {feature}: {loaded.config.name} has layers 0 to {n_layers - 1}.",
                     remedy="Choose one of them for exp.feature and exp.features.",
                 )
-        if not layer_mask(self.config.layers, n_layers).any():
+        attending = len(loaded.family.attention_layers(loaded.model))
+        if not layer_mask(self.config.layers, attending).any():
             raise ConfigError(
-                f"exp.layers={self.config.layers} is empty: {loaded.config.name} has {n_layers} layers.",
+                f"exp.layers={self.config.layers} is empty: {attending} layers of {loaded.config.name}"
+                " attend.",
                 remedy="Choose all or last.",
             )
         if self.config.sinks:

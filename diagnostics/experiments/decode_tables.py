@@ -52,12 +52,14 @@ class Course:
         spans: rows of each phase, first and one after the last.
         rows: each measure, the mean over the layers and heads where it is defined.
         layers: by phase and measure, in each layer: prefill and decode, means over heads.
+        numbers: which layers these are: in hybrid models those that attend.
     """
 
     video: str
     spans: Mapping[str, tuple[int, int]]
     rows: Mapping[str, Float[np.ndarray, " row"]]
     layers: Mapping[tuple[str, str], Float[np.ndarray, "end layer"]]
+    numbers: Sequence[int]
 
 
 def read_courses(context: Context, asked: Asked) -> list[Course]:
@@ -85,7 +87,7 @@ def read_courses(context: Context, asked: Asked) -> list[Course]:
                 one = probes.row_drift(course[name], slice(*span))
                 layers[phase, name] = np.stack([_over_heads(one.prefill, 1), _over_heads(one.decode, 1)])
         rows = {name: _over_heads(course[name], (0, 1)) for name in MEASURED}
-        found.append(Course(record.video_id, spans, rows, layers))
+        found.append(Course(record.video_id, spans, rows, layers, kept.layer.tolist()))
     return found
 
 
@@ -152,8 +154,8 @@ def layer_table(courses: Sequence[Course]) -> pd.DataFrame:
         videos = [one.video for one in own]
         for name in MEASURED if own else ():
             ends = np.stack([one.layers[phase, name] for one in own])  # [item, end, layer]
-            for layer in range(ends.shape[-1]):
-                before, after = ends[:, 0, layer], ends[:, 1, layer]
+            for place, layer in enumerate(own[0].numbers):
+                before, after = ends[:, 0, place], ends[:, 1, place]
                 drift = metric_of(after - before, videos)
                 told = {"phase": phase, "layer": layer, "measure": name}
                 told |= {"prefill": metric_of(before, videos).mean, "decode": metric_of(after, videos).mean}

@@ -24,12 +24,11 @@ __all__ = [
 ]
 
 
-def prompt_fields(prompt: Prompt, inputs: Any, tokens: hooks.TokenMap) -> dict[str, Any]:
+def prompt_fields(prompt: Prompt, tokens: hooks.TokenMap) -> dict[str, Any]:
     """Grid, counts and hash of the prompt."""
     sizes = set(tokens.tokens_per_unit.tolist())
-    grid = inputs["video_grid_thw"] if "video_grid_thw" in inputs else inputs["image_grid_thw"]
     return {
-        "grid": grid.tolist(),
+        "grid": [list(grid) for grid in prompt.grids],
         "n_units": tokens.n_units,
         "tokens_per_unit": sizes.pop() if len(sizes) == 1 else None,
         "n_visual_tokens": tokens.n_visual,

@@ -32,6 +32,7 @@ from pydantic.dataclasses import dataclass
 import hooks
 import probes
 from diagnostics.data.regions import evidence_regions, patches_on
+from diagnostics.errors import ConfigError
 from diagnostics.experiments.context import Context
 from diagnostics.experiments.faithfulness_tables import (
     ORACLE,
@@ -40,11 +41,28 @@ from diagnostics.experiments.faithfulness_tables import (
     contrast_table,
     mean_curves,
 )
-from diagnostics.experiments.inside import Look, answered, look_inside, record_fields, reported, tensor_fields
+from diagnostics.experiments.inside import (
+    Look,
+    answered,
+    knockout_notices,
+    look_inside,
+    record_fields,
+    reported,
+    tensor_fields,
+)
 from diagnostics.experiments.outcome import Outcome, with_local_evidence
 from diagnostics.experiments.pairs import Measured, Pair, measure_pairs
 from diagnostics.experiments.showing import Library, Shown, Source
-from diagnostics.experiments.unit_maps import MAPS, Ends, How, Level, MeasureOf, Removal, maps_of
+from diagnostics.experiments.unit_maps import (
+    FOLLOWED,
+    MAPS,
+    Ends,
+    How,
+    Level,
+    MeasureOf,
+    Removal,
+    maps_of,
+)
 from diagnostics.experiments.write_up import asked_of, write_up
 from diagnostics.models.backends.requests import Reply
 from diagnostics.report.faithfulness import faithfulness_figure
@@ -119,6 +137,29 @@ def forwards_bound(config: Config, n_parts: int) -> int:
     return 1 + singles + probes.forwards_needed(len(config.orders), n_parts, config.steps)
 
 
+def _refuse_followed(model: Any, maps: Sequence[str]) -> None:
+    """Maps that follow a row back through all layers need layers that all attend."""
+    family, followed = hooks.family_of(model), [name for name in maps if name in FOLLOWED]
+    attending, n_layers = len(family.attention_layers(model)), len(family.layers(model))
+    if followed and attending < n_layers:
+        kept = [name for name in maps if name not in FOLLOWED]
+        raise ConfigError(
+            f"{attending} of {n_layers} layers of this model attend: {' and '.join(followed)} cannot follow a"
+            " row through the others.",
+            remedy=f"Set exp.maps=[{','.join(kept)}].",
+        )
+
+
+def _refuse_pictures(model: Any, removal: How) -> None:
+    """Pictures stand in for a unit's where its rows of pixels stand together."""
+    family = hooks.family_of(model)
+    if removal != "knockout" and not family.units_alone:
+        raise ConfigError(
+            f"The pictures of {family.name} are not laid out unit by unit: {removal} ones cannot stand in.",
+            remedy="Set exp.removal=knockout.",
+        )
+
+
 def run(context: Context, config: Config) -> Outcome:
     """Measure every item with local evidence, then write summary, tables and figure."""
     asked, reasons = with_local_evidence(context.items, scored=True)
@@ -178,6 +219,8 @@ class Measurement:
         curves = probes.removal_curves(orders, removal, config.steps)
         fields = record_fields(self._context, look, reply)
         fields["measures"] |= _measures(config, scores, curves) | {"forwards": float(removal.forwards)}
+        if config.removal == "knockout":
+            fields["warnings"] += knockout_notices(self._context.model)
         if config.level == "patches":
             fields["measures"]["patches_on_evidence"] = float((first == 0).sum())
             if not boxed and config.oracle == "evidence":
@@ -187,6 +230,8 @@ class Measurement:
     def _attached(self, look: Look) -> hooks.UnitReuse:
         if self._reuse is None:
             model = self._context.model.model
+            _refuse_followed(model, self._config.maps)
+            _refuse_pictures(model, self._config.removal)
             self._reuse = self._stack.enter_context(hooks.reuse_units(model))
             if "sink_filtered" in self._config.maps:
                 self._sinks = hooks.find_sinks(model, int(look.tokens.input_ids[0]))

@@ -91,7 +91,7 @@ def score_table(scored: Scored, config: Config) -> pd.DataFrame:
             rows.append(
                 {
                     "task": task,
-                    "layer": layer,
+                    "layer": scored.layers[layer],
                     "head": head,
                     "value": found.mean[layer, head],
                     "ci_low": found.ci_low[layer, head],

@@ -181,6 +181,7 @@ class Scored:
         score: of each head, less that on a blank video.
         raw, blank: the two.
         masses, blanks, evidence: what they were made from.
+        layers: decoder layers by number, along the `layer` axis: in hybrid models those that attend.
         image_centric: heads that look at the video and not at its sinks; None where sinks were not scored.
     """
 
@@ -194,6 +195,7 @@ class Scored:
     masses: tuple[Float[np.ndarray, "layer head unit"], ...]
     blanks: tuple[Float[np.ndarray, "layer head unit"], ...]
     evidence: tuple[Bool[np.ndarray, " unit"], ...]
+    layers: tuple[int, ...]
     image_centric: Float[np.ndarray, "item layer head"] | None
 
 
@@ -273,7 +275,8 @@ def _ranked(
                 continue
             for place, share in enumerate(config.shares):
                 key = half, group, share
-                top[key] = probes.top_heads(mean, share)
+                best = probes.top_heads(mean, share)
+                top[key] = [(scored.layers[row], head) for row, head in best]
                 try:
                     like[key] = [
                         probes.heads_like(top[key], mean.shape[1], seed=[config.seed, place, draw])
@@ -297,7 +300,8 @@ def _group(config: Config, task: str) -> str:
 
 def _scored(context: Context, config: Config, items: Sequence[Item], half_of: Mapping[str, bool]) -> Scored:
     records = {record.item_id: record for record in context.folder.records() if record.condition == SCORE}
-    found: dict[str, list[Any]] = {name: [] for name in ("item", "mass", "blank", "evidence", "centric")}
+    names = ("item", "mass", "blank", "evidence", "centric", "layers")
+    found: dict[str, list[Any]] = {name: [] for name in names}
     for item in items:
         record = records.get(item.id)
         path = None if record is None or record.error else tensor_path(context.folder.path, record)
@@ -314,6 +318,7 @@ def _scored(context: Context, config: Config, items: Sequence[Item], half_of: Ma
         found["mass"].append(getattr(attention, name)[:, :, place].astype(np.float64))
         found["blank"].append(getattr(kept.control, name)[:, :, place].astype(np.float64))
         found["evidence"].append(evidence)
+        found["layers"].append(tuple(kept.layer.tolist()))
         if attention.sink_unit_mass is not None:
             rest, sinks = attention.rest_mass[:, :, place], attention.sink_unit_mass[:, :, place]
             found["centric"].append(probes.image_centric(mass, rest, sinks).astype(float))
@@ -338,6 +343,7 @@ def _stacked(found: Mapping[str, list[Any]], half_of: Mapping[str, bool], score:
         masses=tuple(found["mass"]),
         blanks=tuple(found["blank"]),
         evidence=tuple(found["evidence"]),
+        layers=found["layers"][0] if items else (),
         image_centric=np.stack(found["centric"]) if found["centric"] else None,
     )
 
@@ -367,7 +373,7 @@ class _Masking:
                 measures |= self._outcome(look, top, f"top,share={share:g}")
                 for draw, heads in enumerate(self._chosen.like[half, group, share]):
                     measures |= self._outcome(look, heads, f"random,share={share:g},draw={draw}")
-        fields = {**prompt_fields(look.prompt, look.inputs, look.tokens), "measures": measures}
+        fields = {**prompt_fields(look.prompt, look.tokens), "measures": measures}
         return Measured(fields | {"warnings": [*look.prompt.notices, *dict.fromkeys(warnings)]})
 
     def _outcome(self, look: Look, heads: Sequence[Head], told: str) -> dict[str, float]:

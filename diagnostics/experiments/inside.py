@@ -45,6 +45,7 @@ from diagnostics.video.selection import Frames
 __all__ = [
     "Look",
     "answered",
+    "knockout_notices",
     "look_inside",
     "option_logits",
     "record_fields",
@@ -153,10 +154,22 @@ def option_logits(loaded: LoadedModel, look: Look) -> Float[np.ndarray, " option
     return logits[list(look.letters)].double().cpu().numpy()
 
 
+def knockout_notices(loaded: LoadedModel) -> list[str]:
+    """What to say of pairs blocked in a hybrid model, some of whose layers do not attend; else nothing."""
+    attending = len(loaded.family.attention_layers(loaded.model))
+    layers = len(loaded.family.layers(loaded.model))
+    if attending == layers:
+        return []
+    return [
+        f"partial_knockout: {attending} of {layers} layers attend; what the others pass on by their state is"
+        " not blocked"
+    ]
+
+
 def record_fields(context: Context, look: Look, reply: Reply) -> dict[str, Any]:
     """Record fields of an item's prompt and of its answer; `measures` holds `choice_accuracy`."""
     return {
-        **prompt_fields(look.prompt, look.inputs, look.tokens),
+        **prompt_fields(look.prompt, look.tokens),
         **answer_fields(look.item, reply),
         "measures": choice_measure(look.item, reply),
         "warnings": [*look.prompt.notices, *position_warnings(context.model, look.inputs)],

@@ -14,6 +14,7 @@ The prompt is run once; interventions run the rows after it that they can reach.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -32,6 +33,7 @@ from diagnostics.experiments.context import Context
 from diagnostics.experiments.inside import (
     Look,
     answered,
+    knockout_notices,
     look_inside,
     record_fields,
     reported,
@@ -108,13 +110,21 @@ class Config:
                 raise ValueError(f"{name!r} is no path. {near_match(name, _KNOWN)}")
         return tuple(dict.fromkeys(value)) if isinstance(value, tuple) else value
 
-    def windows(self, n_layers: int) -> dict[int, tuple[int, ...]]:
-        """The layers of each window by its centre."""
+    def windows(self, n_layers: int, attending: Sequence[int] | None = None) -> dict[int, tuple[int, ...]]:
+        """The layers of each window by its centre.
+
+        Args:
+            n_layers: of the model.
+            attending: those that attend: a window holds no others, and one of none of them is left out.
+        """
         size = self.window or max(1, round(n_layers * 9 / 28))
-        return {
+        known = range(n_layers) if attending is None else attending
+        found = {
             centre: hooks.layer_window(centre, size, n_layers, self.style)
             for centre in range(0, n_layers, self.every)
         }
+        kept = {centre: tuple(one for one in layers if one in known) for centre, layers in found.items()}
+        return {centre: layers for centre, layers in kept.items() if layers}
 
 
 def run(context: Context, config: Config) -> Outcome:
@@ -152,6 +162,7 @@ class _Measurement:
     def __init__(self, context: Context, config: Config, stack: ExitStack) -> None:
         self._context, self._config, self._stack = context, config, stack
         self._windows: dict[int, tuple[int, ...]] = {}
+        self._attending: tuple[int, ...] = ()
         self._held_layers: tuple[int, ...] = ()
         self._checked = False
 
@@ -162,7 +173,7 @@ class _Measurement:
             self._start(model)
         look = look_inside(self._context, source.item, source.frames)
         gold = look.gold
-        warnings: list[str] = []
+        warnings = knockout_notices(self._context.model)
         with reported(source.item):
             reply = answered(self._context, look)
             check = not self._checked
@@ -181,10 +192,16 @@ class _Measurement:
     def _start(self, model: Any) -> None:
         """Settle the windows, before the first item."""
         n_layers = int(self._context.model.provenance["layers"])
+        self._attending = hooks.family_of(model).attention_layers(model)
         try:
-            self._windows = self._config.windows(n_layers)
+            self._windows = self._config.windows(n_layers, self._attending)
         except hooks.InterventionError as error:
             raise ConfigError(error.problem, remedy=f"{error.remedy} See exp.window, exp.style.") from error
+        if not self._windows:
+            raise ConfigError(
+                f"No window holds a layer that attends, as {list(self._attending)} do.",
+                remedy="Set exp.every=1, or a larger exp.window.",
+            )
         self._held_layers = tuple(range(0, n_layers, -(-n_layers // _HELD)))
         self._stack.enter_context(hooks.reuse_vision(model, entries=1))
 
@@ -264,7 +281,7 @@ class _Measurement:
         edges = self._edges(look, path)
         n_heads = int(hooks.family_of(loaded.model).text_model(loaded.model).config.num_attention_heads)
         for control, some in self._with_control(look, edges, 0):
-            for layer, head in np.ndindex(int(loaded.provenance["layers"]), n_heads):
+            for layer, head in itertools.product(self._attending, range(n_heads)):
                 told = f"path={path},control={control},layer={layer},head={head}"
                 yield told, self._blocked(held, look, some, (layer,), [head])
 

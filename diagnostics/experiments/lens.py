@@ -116,7 +116,7 @@ class _Measurement:
         letters, words = list(look.letters), first_tokens(self._context.model.processor.tokenizer, look.item)
         found = last.unembed([*letters, *words], lens=self._config.lens)
         logits = found.logits[:, 0]
-        attribution = _one_more_layer(writes.attribution([*letters, *words]))
+        attribution = _by_state(writes.attribution([*letters, *words]), writes.layers, len(last.layers))
         own = {
             "letter_logits": logits[:, : len(letters)],
             "letter_attribution": attribution[..., : len(letters)],
@@ -156,9 +156,13 @@ def first_tokens(tokenizer: Any, item: Item, before: str = "") -> list[int]:
     return [ids[0] if ids else -1 for ids in encoded]
 
 
-def _one_more_layer(values: Float[np.ndarray, "layer head option"]) -> Float[np.ndarray, "state head option"]:
-    """NaN for what enters the final norm, which no head of its own writes."""
-    return np.concatenate([values, np.full_like(values[:1], np.nan)]).astype(np.float32)
+def _by_state(
+    values: Float[np.ndarray, "layer head option"], layers: Sequence[int], states: int
+) -> Float[np.ndarray, "state head option"]:
+    """NaN for what enters the final norm, which no head of its own writes, and for layers without heads."""
+    found = np.full((states, *values.shape[1:]), np.nan, np.float32)
+    found[list(layers)] = values
+    return found
 
 
 def _measures(look: Look, seen: parts.Lens, gold: int, layers: Sequence[int], top: int) -> dict[str, float]:
@@ -297,7 +301,7 @@ def head_table(context: Context, asked: Asked, config: Config) -> pd.DataFrame:
     """
     rows: list[dict[str, Any]] = []
     collected = {read: _attributions(context, asked, read) for read in READS}
-    for read, (attributed, gold, videos) in collected.items():
+    for read, (attributed, gold, videos, layers) in collected.items():
         if not attributed:
             continue
         scores, null = probes.attribution_null(attributed, gold, draws=config.draws, seed=config.seed)
@@ -306,7 +310,7 @@ def head_table(context: Context, asked: Asked, config: Config) -> pd.DataFrame:
             rows.append(
                 {
                     "read": read,
-                    "layer": layer,
+                    "layer": layers[layer],
                     "head": head,
                     "value": found.mean[layer, head],
                     "ci_low": found.ci_low[layer, head],
@@ -323,8 +327,9 @@ def head_table(context: Context, asked: Asked, config: Config) -> pd.DataFrame:
 
 def _attributions(
     context: Context, asked: Asked, read: str
-) -> tuple[list[Float[np.ndarray, "layer head option"]], list[int], list[str]]:
-    attributed, gold, videos = [], [], []
+) -> tuple[list[Float[np.ndarray, "layer head option"]], list[int], list[str], list[int]]:
+    """By item what each head writes, the right option and the video; then the numbers of the layers."""
+    attributed, gold, videos, layers = [], [], [], []
     for record in asked.done:
         path = tensor_path(context.folder.path, record)
         kept = None if path is None else read_tensors(path)
@@ -332,7 +337,9 @@ def _attributions(
             continue
         values = getattr(kept.lens, f"{read}_attribution")
         if values is not None:
-            attributed.append(values[:-1])
+            attends = np.isfinite(values).any(axis=(1, 2))
+            attributed.append(values[attends])
+            layers = kept.layer[attends].tolist()
             gold.append(kept.option.index(record.target))
             videos.append(record.video_id)
-    return attributed, gold, videos
+    return attributed, gold, videos, layers

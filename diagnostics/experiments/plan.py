@@ -108,6 +108,7 @@ def run(context: Context, config: Config) -> Outcome:
     sharing = bool(getattr(settings, "sharing", True)) and config.of == "benchmark"
     with context.console.status(f"Reading the configuration of {context.config.model.name}"):
         loaded = without_pixels(outline_model(context.config.model))
+        shape = shape_of(loaded)
     reading = context.config.reading
     with (
         FrameReader(reading.reader, reading.timeout_seconds, reading.workers, reading.max_side) as reader,
@@ -118,7 +119,7 @@ def run(context: Context, config: Config) -> Outcome:
     items = [one for video in videos for one in video.items]
     disks = _disks(context, config, parameters, loaded, videos)
     runs = _runs(config, parameters, videos, sharing=sharing)
-    plan = _Plan(context, config, shape_of(loaded), gpu, videos, runs, disks, rates)
+    plan = _Plan(context, config, shape, gpu, videos, runs, disks, rates)
     unplanned = [one for video in videos for one in video.unplanned]
     unplanned += [Unplanned(error.item_id or "", str(error.path or ""), error) for error in context.rejected]
     return _finish(context, config, plan, items, unplanned)

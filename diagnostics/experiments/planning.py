@@ -176,7 +176,7 @@ class _Plan:
         selection = self._selection(item, index)
         size = size_within(index, self._context.config.reading.max_side)
         prompt = prompt_of(self._context, self._loaded, item, selection, size)
-        units, rows, cols = prompt.inputs["video_grid_thw"][0].tolist()
+        units, rows, cols = prompt.grids[0]
         planned = PlannedItem(
             item=item,
             selection=selection,
@@ -186,7 +186,7 @@ class _Plan:
             frame_size=size,
             grid=(units, rows, cols),
             patch=int(self._loaded.processor.video_processor.patch_size),
-            n_visual=int((prompt.inputs["mm_token_type_ids"] > 0).sum()),
+            n_visual=prompt.n_visual,
             n_prompt=prompt.n_tokens,
         )
         return planned, prompt

@@ -54,7 +54,7 @@ class Disk:
 def answer_disk(context: Any, source: Source, prompt: Prompt, n_visual: int) -> Disk:
     """Bytes of a record that holds an answer."""
     item, reply = source.item, _reply(source.item, context.config.backend.max_new_tokens)
-    grid = prompt.inputs["video_grid_thw"].tolist()
+    grid = [list(one) for one in prompt.grids]
     fields = {
         **answer_fields(item, reply),
         "grid": grid,
@@ -185,11 +185,11 @@ class _Rehearsal(attention_drift.Measurement):
 
     def _captured(self, tokens: hooks.TokenMap, *, generated: bool) -> Any:
         rows = self._rows(tokens)
-        text = _text(self._loaded.model.config)
+        text, family = _text(self._loaded.model.config), self._loaded.family
         positions = np.unique(np.concatenate(list(rows.values()))) if rows else np.empty(0, np.int64)
         return _Drawn(
             (*rows, "generated") if generated else tuple(rows),
-            (int(text.num_hidden_layers), int(text.num_attention_heads)),
+            (len(family.attention_layers(self._loaded.model)), int(text.num_attention_heads)),
             tokens,
             positions,
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from diagnostics.data.items import Item
 from diagnostics.data.validation import check_evidence
-from diagnostics.models.prompting import Form
+from diagnostics.models.prompting import Form, video_size
 from diagnostics.video.index import VideoIndex
 from diagnostics.video.relevance.signals import Signals
 from diagnostics.video.sampling import Sampler, select_frames, uniform
@@ -96,13 +96,14 @@ class Library:
     @property
     def frames_per_unit(self) -> int:
         """How many frames the model takes as one temporal unit."""
-        return int(getattr(self._context.model.processor.video_processor, "temporal_patch_size", 1))
+        loaded = self._context.model
+        return loaded.family.slots_per_unit(loaded.model)
 
     def frame_pixels(self, n_frames: int) -> int | None:
         """Pixels that the checkpoint's own budget leaves each of `n_frames` frames; None where it does not
         depend on their number."""
         loaded = self._context.model
-        return loaded.family.pixels_left(n_frames, dict(loaded.processor.video_processor.size))
+        return loaded.family.pixels_left(n_frames, video_size(loaded.processor))
 
     def index(self, video: Path) -> VideoIndex:
         """Times and number of a video's frames; raises its `VideoError`."""

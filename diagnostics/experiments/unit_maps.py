@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -45,6 +46,9 @@ Level = Literal["units", "patches"]
 
 _ONE_FORWARD = ("attention", "value_weighted", "sink_filtered", "rollout", "relevancy", "token_activation")
 """Maps that one forward gives, and for relevancy a backward pass."""
+
+FOLLOWED = ("rollout", "relevancy")
+"""Maps that follow a row back through all layers."""
 
 
 @dataclass(eq=False)
@@ -171,7 +175,7 @@ def maps_of(
     """Every wanted map of one item; a higher score is a more important unit, or patch."""
     found: dict[str, Float[np.ndarray, " part"]] = {}
     if set(wanted) & set(_ONE_FORWARD):
-        found |= _observed(removal, role, sinks)
+        found |= _observed(removal, role, sinks, followed=bool(set(wanted) & set(FOLLOWED)))
     if "occlusion" in wanted:
         found["occlusion"] = occlusion(removal, ends, most_occlusions)
     return {name: found[name] for name in wanted}
@@ -205,34 +209,35 @@ def occlusion(removal: Removal, ends: Ends, most: int) -> Float[np.ndarray, " pa
 
 
 def _observed(
-    removal: Removal, role: str, sinks: hooks.Sinks | None
+    removal: Removal, role: str, sinks: hooks.Sinks | None, *, followed: bool
 ) -> dict[str, Float[np.ndarray, " part"]]:
     """What one forward shows, all at once."""
     look, loaded = removal.look, removal.context.model
     rows = look.tokens.rows(role)
     if not len(rows):
         raise ItemError(f"The prompt has no {role}.", remedy="Choose exp.role=last.", item_id=look.item.id)
-    letter = look.letters[look.gold]
+    letter, visual = look.letters[look.gold], look.tokens.visual
     removal.forwards += 1
+    maps: dict[str, Any] = {}
     with (
         removal.reuse.units(removal.names),
         hooks.token_activation(loaded.model, look.tokens, letter) as activation,
         hooks.attention_rows(
             loaded.model, look.tokens, {role: rows}, value_weighted=True, sinks=sinks
         ) as captured,
-        hooks.relevance(loaded.model, look.tokens) as found,
+        hooks.relevance(loaded.model, look.tokens) if followed else nullcontext() as found,
+        nullcontext() if followed else torch.no_grad(),
     ):
         logits = loaded.model(**look.inputs, logits_to_keep=1, use_cache=False).logits[0, -1]
-        options = logits[list(look.letters)].float()
-        others = torch.cat([options[: look.gold], options[look.gold + 1 :]])
-        relevancy = found.relevancy(options[look.gold] - others.logsumexp(0))
-        rollout = found.rollout()
-    visual, mass = look.tokens.visual, captured.token_mass(role)
-    maps = {
+        if found is not None:
+            options = logits[list(look.letters)].float()
+            others = torch.cat([options[: look.gold], options[look.gold + 1 :]])
+            maps["relevancy"] = found.relevancy(options[look.gold] - others.logsumexp(0))[visual]
+            maps["rollout"] = found.rollout()[visual]
+    mass = captured.token_mass(role)
+    maps |= {
         "attention": mass.mean(axis=0),
         "value_weighted": captured.value_token_mass(role).mean(axis=0),
-        "rollout": rollout[visual],
-        "relevancy": relevancy[visual],
         "token_activation": activation.tokens,
     }
     if sinks is not None:

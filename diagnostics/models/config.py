@@ -22,7 +22,8 @@ class ModelConfig:
         name: what the run folder and the tables call it.
         path: a local folder or a hub id; `tiny` for the bundled trained model, `tiny_random` for its
             architecture with random weights, `tiny/NAME` or `tiny/NAME@DOSE` for a model that differs from it
-            by exact surgery (`diagnostics.testbed.surgery`).
+            by exact surgery (`diagnostics.testbed.surgery`); `miniature/MODEL_TYPE` for a tiny random
+            model of that family's class (`diagnostics.models.miniatures`).
         revision: branch, tag or commit of a hub id; the resolved commit goes into the manifest.
         dtype: `auto` takes the checkpoint's own.
         device: `auto` takes CUDA, then MPS, then the CPU.
@@ -36,6 +37,12 @@ class ModelConfig:
             videos; null takes the configuration's own limit.
         local_files_only: never ask the hub.
         seed: of the weights of `path=tiny_random`; nothing else depends on it.
+        sound: whether the sound of a video is heard with it, of families that hear (the whole sound,
+            whichever frames are shown).
+        family: dotted path of a family of one's own (`hooks.families.Family`, docs/families.md); null finds
+            it by the checkpoint's model type.
+        trust_remote_code: the checkpoint, as in `path`, whose own code may be run; null runs none. A name and
+            not a switch, so that an override does not carry over to another checkpoint.
     """
 
     name: str
@@ -51,6 +58,9 @@ class ModelConfig:
     trained_positions: int | None = None
     local_files_only: bool = False
     seed: int = 0
+    sound: bool = False
+    family: str | None = None
+    trust_remote_code: str | None = None
 
 
 @dataclass(frozen=True, config=STRICT)

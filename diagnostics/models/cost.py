@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import hooks
+from diagnostics.errors import ConfigError
 from diagnostics.models.loading import LoadedModel
 
 __all__ = ["Memory", "Shape", "Work", "shape_of"]
@@ -23,6 +23,15 @@ _PATCHES = ("blocks.", "patch_embed.")
 """Parts of a vision tower that see single patches; its others (mergers) see merged ones."""
 _LOOKED_UP = ("pos_embed.",)
 """Tables of which rows are taken: no product."""
+_SIZES = (
+    "hidden_size",
+    "in_channels",
+    "intermediate_size",
+    "patch_size",
+    "spatial_merge_size",
+    "temporal_patch_size",
+)
+"""What the sums need to know of a vision tower: its configuration in the Qwen-VL models' words."""
 _FLOAT32 = 4
 
 
@@ -82,8 +91,8 @@ class Shape:
         patch_weights, merged_weights: weights that multiply each patch, each visual token.
         text_weights: weights that multiply each position; of a mixture of experts, the chosen ones.
         head_weights: weights of the output head.
-        layers, width, key_value_width, hidden, intermediate, vocabulary: of the language model; `width` is
-            heads x head size.
+        layers, width, key_value_width, hidden, intermediate, vocabulary: of the language model; `layers` are
+            those that attend, `width` is heads x head size.
         vision: the vision tower's configuration. family: tells its pairs (`vision_pairs`).
     """
 
@@ -100,7 +109,7 @@ class Shape:
     intermediate: int
     vocabulary: int
     vision: Any
-    family: ModuleType
+    family: hooks.Family
 
     @property
     def weight_bytes(self) -> int:
@@ -151,12 +160,16 @@ class Shape:
 
 
 def shape_of(loaded: LoadedModel) -> Shape:
-    """The sizes of a model, with or without weights (`loading.outline_model`)."""
+    """The sizes of a model, with or without weights (`loading.outline_model`).
+
+    Raises:
+        ConfigError: its vision tower is not built like those of the Qwen-VL models, of which these sums are.
+    """
     model = loaded.model
     family = hooks.family_of(model)
     text, tower, decoder = model.config.get_text_config(), family.vision(model), family.layers(model)
     chosen = getattr(text, "num_experts_per_tok", None)
-    share = chosen / text.num_experts if chosen else 1.0
+    share = chosen / (getattr(text, "num_experts", None) or text.n_routed_experts) if chosen else 1.0
     patch = merged = 0
     for name, weight in tower.named_parameters():
         if weight.ndim < 2 or name.startswith(_LOOKED_UP):
@@ -165,6 +178,14 @@ def shape_of(loaded: LoadedModel) -> Shape:
             patch += weight.numel()
         else:
             merged += weight.numel()
+    vision = getattr(model.config, "vision_config", None)
+    lacking = [name for name in _SIZES if not hasattr(vision, name)]
+    if lacking or not patch:
+        raise ConfigError(
+            f"What the vision tower of {loaded.family.name} costs is not known: it has no "
+            f"{lacking[0] if lacking else ' and no '.join(_PATCHES)}.",
+            remedy="Run the experiment on a few items with data.limit: times.csv has their seconds.",
+        )
     # Three axes: the experts' weights, stacked.
     active = sum(
         weight.numel() * (share if weight.ndim == 3 else 1.0)
@@ -180,7 +201,7 @@ def shape_of(loaded: LoadedModel) -> Shape:
         merged_weights=merged,
         text_weights=round(active),
         head_weights=model.get_output_embeddings().weight.numel(),
-        layers=len(decoder),
+        layers=len(family.attention_layers(model)),
         width=text.num_attention_heads * head_size,
         key_value_width=text.num_key_value_heads * head_size,
         hidden=text.hidden_size,

@@ -1,7 +1,8 @@
 """Loading a checkpoint: model, processor, and what must be known of both.
 
-Weights come from safetensors only and no code from the checkpoint is run. How it would generate by its
-own settings (sampling, repetition penalties) is put aside, so that decoding is plainly greedy.
+Weights come from safetensors only, and no code from the checkpoint is run unless the configuration names that
+checkpoint as trusted (`ModelConfig.trust_remote_code`). How it would generate by its own settings (sampling,
+repetition penalties) is put aside, so that decoding is plainly greedy.
 """
 
 from __future__ import annotations
@@ -10,17 +11,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
+import transformers
 from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, GenerationConfig
+from transformers import AutoConfig, AutoProcessor, GenerationConfig
 from transformers.utils import logging as transformers_logging
 
 from diagnostics.errors import CheckpointError, ConfigError
 from diagnostics.models.config import ModelConfig
-from diagnostics.models.families import family_of
+from diagnostics.models.prompting import video_size
+from diagnostics.models.remote_code import refuse_code_elsewhere, trusts_code
+from hooks.errors import FamilyError, UnsupportedModelError
+from hooks.families import Family, family_at, family_named, use_family
+from hooks.kept_logits import keep_logits
 
 __all__ = [
     "LoadedModel",
@@ -39,7 +44,7 @@ class LoadedModel:
     Attributes:
         model: in evaluation mode, on its device or devices.
         processor: tokenizer and video processor, with the pixel limits applied.
-        family: the prompt adapter (`diagnostics.models.families`).
+        family: the architecture family (`hooks.families`).
         config: what was asked for.
         context: tokens the model can hold.
         trained_positions: the largest position it was trained on.
@@ -48,7 +53,7 @@ class LoadedModel:
 
     model: Any
     processor: Any
-    family: ModuleType
+    family: Family
     config: ModelConfig
     context: int
     trained_positions: int
@@ -67,13 +72,13 @@ class Prompting:
     Attributes:
         path: its folder or hub id.
         architecture: transformers' configuration of it.
-        family: the prompt adapter.
+        family: the architecture family (`hooks.families`).
         processor: tokenizer and video processor, with the pixel limits applied.
     """
 
     path: str
     architecture: Any
-    family: ModuleType
+    family: Family
     processor: Any
 
 
@@ -102,24 +107,22 @@ def outline_model(config: ModelConfig) -> LoadedModel:
     """
     path, common = checkpoint_path(config), _common(config)
     with _no_bars(), _refusals(config, path):
-        architecture = AutoConfig.from_pretrained(path, **common)
-        family = family_of(architecture.model_type)
+        architecture, family = _architecture(config, path)
         dtype = getattr(torch, config.dtype) if config.dtype != "auto" else architecture.dtype
         with torch.device("meta"):
-            model = AutoModelForImageTextToText.from_config(
-                architecture, dtype=dtype or torch.float32, attn_implementation=config.attention
-            )
+            model = _outline(config, family, architecture, dtype or torch.float32)
         processor = AutoProcessor.from_pretrained(path, **common)
     return _loaded(config, path, model.eval(), processor, family)
 
 
-def _loaded(config: ModelConfig, path: str, model: Any, processor: Any, family: ModuleType) -> LoadedModel:
+def _loaded(config: ModelConfig, path: str, model: Any, processor: Any, family: Family) -> LoadedModel:
     """Pixel limits and generation settings applied, and what is known of the model."""
-    video_processor = processor.video_processor
-    _set_pixel_limits(config, family, video_processor)
+    if config.family is not None:
+        use_family(model, family)
+    keep_logits(model)
+    _set_pixel_limits(config, family, processor)
     put_aside = _generate_greedily(model, processor.tokenizer)
-    text = model.config.get_text_config()
-    context = int(text.max_position_embeddings)
+    context = family.context(model)
     return LoadedModel(
         model=model,
         processor=processor,
@@ -127,7 +130,12 @@ def _loaded(config: ModelConfig, path: str, model: Any, processor: Any, family: 
         config=config,
         context=context,
         trained_positions=config.trained_positions or context,
-        provenance=_provenance(model, video_processor, path) | {"generation": put_aside},
+        provenance=_provenance(model, processor, path)
+        | {
+            "family": f"{type(family).__module__}.{type(family).__qualname__}",
+            "generation": put_aside,
+            "remote_code": trusts_code(config),
+        },
     )
 
 
@@ -139,21 +147,71 @@ def load_prompting(config: ModelConfig) -> Prompting:
     """
     path = checkpoint_path(config)
     with _no_bars(), _refusals(config, path):
-        architecture = AutoConfig.from_pretrained(path, **_common(config))
-        family = family_of(architecture.model_type)
+        architecture, family = _architecture(config, path)
         processor = AutoProcessor.from_pretrained(path, **_common(config))
-    _set_pixel_limits(config, family, processor.video_processor)
+    _set_pixel_limits(config, family, processor)
     return Prompting(path=path, architecture=architecture, family=family, processor=processor)
 
 
-def _set_pixel_limits(config: ModelConfig, family: ModuleType, video_processor: Any) -> None:
-    limits = family.size_limits(config.min_pixels, config.max_pixels, dict(video_processor.size))
-    if limits["longest_edge"] < limits["shortest_edge"]:
+def _set_pixel_limits(config: ModelConfig, family: Family, processor: Any) -> None:
+    try:
+        limits = family.size_limits(config.min_pixels, config.max_pixels, video_size(processor))
+    except UnsupportedModelError as error:
+        raise ConfigError(error.problem, remedy=error.remedy) from error
+    if "longest_edge" in limits and limits["longest_edge"] < limits.get("shortest_edge", 0):
         raise ConfigError(
             f"The upper pixel limit {limits['longest_edge']} is below the lower, {limits['shortest_edge']}.",
             remedy="Raise model.max_pixels, or lower model.min_pixels.",
         )
-    video_processor.size = limits
+    if limits:
+        processor.video_processor.size = limits
+
+
+def _architecture(config: ModelConfig, path: str) -> tuple[Any, Family]:
+    """transformers' configuration of a checkpoint and its family, before anything large is read."""
+    refuse_code_elsewhere(config, path)
+    architecture = AutoConfig.from_pretrained(path, **_common(config))
+    family = _family(config, architecture)
+    if config.sound and not family.hears:
+        raise ConfigError(
+            f"{config.name} ({family.name}) does not hear the sound of a video.",
+            remedy="Set model.sound=false.",
+        )
+    return architecture, family
+
+
+def _family(config: ModelConfig, architecture: Any) -> Family:
+    """The family of a checkpoint's architecture: the one asked for by its path, or that of its model type."""
+    try:
+        if config.family is None:
+            return family_named(architecture.model_type)
+        family = family_at(config.family)
+    except UnsupportedModelError as error:
+        raise CheckpointError(error.problem, remedy=error.remedy) from error
+    except FamilyError as error:
+        raise ConfigError(error.problem, remedy=error.remedy) from error
+    if architecture.model_type not in family.model_types:
+        raise ConfigError(
+            f"model.family={config.family} answers to {', '.join(family.model_types)}; {config.path!r} is a "
+            f"{architecture.model_type!r}.",
+            remedy="Add the type to its model_types if it is laid out alike, or take another family.",
+        )
+    return family
+
+
+def _auto_class(family: Family) -> Any:
+    return getattr(transformers, family.auto_class)
+
+
+def _outline(config: ModelConfig, family: Family, architecture: Any, dtype: torch.dtype) -> Any:
+    """The model of a configuration, with whatever weights; of one that holds several models, the family's."""
+    wanted = _auto_class(family)
+    options: dict[str, Any] = {"dtype": dtype, "attn_implementation": config.attention}
+    if hasattr(wanted, "from_config"):
+        return wanted.from_config(architecture, trust_remote_code=trusts_code(config), **options)
+    parts = [architecture, *(getattr(architecture, name) for name in architecture.sub_configs)]
+    (own,) = (part for part in parts if isinstance(part, wanted.config_class))
+    return wanted._from_config(own, **options)
 
 
 def _common(config: ModelConfig) -> dict[str, Any]:
@@ -161,15 +219,14 @@ def _common(config: ModelConfig) -> dict[str, Any]:
     return {
         "revision": config.revision,
         "local_files_only": config.local_files_only,
-        "trust_remote_code": False,
+        "trust_remote_code": trusts_code(config),
     }
 
 
-def _from_pretrained(config: ModelConfig, path: str) -> tuple[Any, Any, ModuleType]:
+def _from_pretrained(config: ModelConfig, path: str) -> tuple[Any, Any, Family]:
     common = _common(config)
-    architecture = AutoConfig.from_pretrained(path, **common)
-    family = family_of(architecture.model_type)
-    both: Any = AutoModelForImageTextToText.from_pretrained(
+    _, family = _architecture(config, path)
+    both: Any = _auto_class(family).from_pretrained(
         path,
         dtype=config.dtype if config.dtype == "auto" else getattr(torch, config.dtype),
         attn_implementation=config.attention,
@@ -197,7 +254,13 @@ def _refusals(config: ModelConfig, path: str) -> Iterator[None]:
         message = str(error)
         if "custom code" in message or "trust_remote_code" in message:
             problem = f"{path!r} needs code of its own, which is not run."
-            remedy = "Use a checkpoint whose architecture is native in transformers."
+            remedy = (
+                "Use a checkpoint whose architecture is native in transformers, or read its code and then "
+                f"name it: model.trust_remote_code={config.path}"
+            )
+        elif config.trust_remote_code and "scaled_dot_product_attention" in message:
+            problem = f"Cannot load {path!r}: {_first_line(error)}"
+            remedy = "Set model.attention=eager: what its code calls decides (docs/families.md)."
         else:
             problem = f"Cannot load {path!r}: {_first_line(error)}"
             remedy = (
@@ -255,6 +318,10 @@ def _resolve(config: ModelConfig) -> str:
         from diagnostics.models.tiny import tiny_checkpoint
 
         return str(tiny_checkpoint(config.seed))
+    if config.path.startswith("miniature/"):
+        from diagnostics.models.miniatures import miniature_checkpoint
+
+        return str(miniature_checkpoint(config.path.removeprefix("miniature/"), config.seed))
     if config.path.startswith("tiny/"):
         from diagnostics.testbed.surgery import named_checkpoint
 
@@ -280,7 +347,7 @@ def _device(name: str) -> torch.device:
     return torch.device("cpu")
 
 
-def _provenance(model: Any, video_processor: Any, path: str) -> dict[str, Any]:
+def _provenance(model: Any, processor: Any, path: str) -> dict[str, Any]:
     text = model.config.get_text_config()
     return {
         "path": path,
@@ -292,7 +359,7 @@ def _provenance(model: Any, video_processor: Any, path: str) -> dict[str, Any]:
         "heads": text.num_attention_heads,
         "key_value_heads": text.num_key_value_heads,
         "device": str(model.device),
-        "video_size": {name: int(value) for name, value in dict(video_processor.size).items() if value},
+        "video_size": video_size(processor),
     }
 
 

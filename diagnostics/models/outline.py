@@ -46,5 +46,14 @@ class _Shapes:
         return getattr(self._plain, name)
 
     def __call__(self, videos: Sequence[Any], **options: Any) -> Any:
-        shapes = [torch.empty(video.shape, dtype=torch.uint8, device="meta") for video in videos]
-        return self._plain(shapes, **options)
+        return self._plain(_without_content(videos), **options)
+
+
+def _without_content(videos: Sequence[Any]) -> list[Any]:
+    """Videos, or a list of them for each prompt, as shapes on the meta device."""
+    return [
+        _without_content(one)
+        if isinstance(one, list)
+        else torch.empty(one.shape, dtype=torch.uint8, device="meta")
+        for one in videos
+    ]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,9 +17,13 @@ import numpy.typing as npt
 from einops import rearrange
 from jaxtyping import UInt8
 
+import hooks
 from diagnostics.data.items import Item
 from diagnostics.errors import ControlTokenError, PromptTooLongError
+from diagnostics.models.cropping import cropped_notice
 from diagnostics.video.selection import Frames, Selection
+from diagnostics.video.sound import read_sound
+from hooks.layout import Layout, lay_out
 
 if TYPE_CHECKING:
     from diagnostics.models.loading import LoadedModel
@@ -29,10 +32,12 @@ __all__ = [
     "ChatText",
     "Form",
     "Prompt",
-    "at_least_two",
+    "at_least",
     "chat_text",
     "control_tokens",
+    "cut_away",
     "letter_tokens",
+    "merged_patch",
     "past_training",
     "prepare_inputs",
     "processed_once",
@@ -41,6 +46,7 @@ __all__ = [
     "refuse_too_long",
     "shrunk",
     "template_of",
+    "video_size",
 ]
 
 _PLACES = ("{question}", "{options}")
@@ -61,6 +67,10 @@ class Prompt:
         options: the option lines as they stand in the text; empty for open-ended items.
         n_tokens: prompt length after expansion.
         notices: what the family could not express, one sentence each.
+        grids: (units, rows, columns) in patches of each video and then each picture.
+        n_visual: visual tokens among the prompt's, line breaks between them left out.
+        unit_sizes: of them, those of each unit of the token map, images' among them; None where the prompt
+            could not be mapped: `n_visual` is then the number of placeholders.
     """
 
     inputs: Any
@@ -70,6 +80,9 @@ class Prompt:
     options: str
     n_tokens: int
     notices: tuple[str, ...]
+    grids: tuple[tuple[int, int, int], ...]
+    n_visual: int
+    unit_sizes: tuple[int, ...] | None
 
 
 def question_text(item: Item, instruction: str) -> tuple[str, str, str]:
@@ -123,14 +136,22 @@ def prepare_inputs(
         PromptTooLongError: prompt and reply would not fit the model's context.
     """
     written = chat_text(loaded.processor, item, len(frames.selection), instruction=instruction, form=form)
-    inputs = loaded.processor(
-        text=[written.chat], return_tensors="pt", **_visual_arguments(loaded, frames, form, frame_pixels)
-    )
+    arguments = _visual_arguments(loaded, frames, form, frame_pixels)
+    heard: tuple[str, ...] = ()
+    if form == "video" and loaded.config.sound:
+        sound, heard = _sound(loaded, item)
+        arguments |= sound
+    arguments |= _first_token_once(loaded.processor.tokenizer, written.chat)
+    inputs = loaded.processor(text=[written.chat], return_tensors="pt", **arguments)
+    inputs.update(loaded.family.forward_arguments(loaded.model, inputs))
     n_tokens = int(inputs["input_ids"].shape[1])
     refuse_too_long(item, n_tokens, max_new_tokens, loaded.context, loaded.config.name)
     positions = loaded.family.positions(loaded.model, inputs)
     if positions is not None:
         inputs["position_ids"] = positions
+    layout, unmapped = _layout(loaded, inputs, len(frames.selection) if form == "video" else None)
+    sizes = None if layout is None else _unit_sizes(layout)
+    told = _notices(loaded, inputs, frames, layout) if form == "video" else ()
     return Prompt(
         inputs=inputs,
         text=written.chat,
@@ -138,7 +159,10 @@ def prepare_inputs(
         question=written.question,
         options=written.options,
         n_tokens=n_tokens,
-        notices=_notices(loaded, inputs, frames) if form == "video" else (),
+        notices=(*heard, *told, *unmapped),
+        grids=tuple(loaded.family.grids(loaded.model, inputs)),
+        n_visual=_placeholders(loaded, inputs) if sizes is None else sum(sizes),
+        unit_sizes=sizes,
     )
 
 
@@ -169,6 +193,12 @@ def chat_text(processor: Any, item: Item, n_frames: int, *, instruction: str, fo
     messages[0]["content"] = [*({"type": kind} for kind in shown), *messages[0]["content"]]
     chat = processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
     return ChatText(chat, question, options)
+
+
+def _first_token_once(tokenizer: Any, chat: str) -> dict[str, bool]:
+    """What keeps a tokenizer from adding the token that the chat template has begun with (Gemma, Llama)."""
+    begins = tokenizer.bos_token is not None and chat.startswith(tokenizer.bos_token)
+    return {"add_special_tokens": False} if begins else {}
 
 
 def letter_tokens(tokenizer: Any, item: Item) -> list[int]:
@@ -210,6 +240,8 @@ def processed_once(loaded: LoadedModel) -> LoadedModel:
     processor = copy.copy(loaded.processor)
     processor.video_processor = _Once(processor.video_processor)
     processor.image_processor = _Once(processor.image_processor)
+    if hasattr(processor, "feature_extractor"):
+        processor.feature_extractor = _Once(processor.feature_extractor)
     return replace(loaded, processor=processor)
 
 
@@ -245,17 +277,32 @@ def _visual_arguments(
     if form == "nothing":
         return {}
     if form == "images":
-        return {"images": list(_channels_first(frames.pixels))}
-    pixels, selection = at_least_two(frames)
-    arguments = {
-        "videos": [_channels_first(pixels)],
-        "cap_pixels_per_frame": loaded.config.cap_pixels_per_frame,
-        **loaded.family.video_arguments(selection),
-    }
+        return loaded.family.image_arguments(list(_channels_first(frames.pixels)))
+    pixels, selection = at_least(frames, loaded.family.least_frames)
+    # A list for each prompt: smolvlm of transformers 5.16 takes a bare video for as many as it has frames.
+    arguments = {"videos": [[_channels_first(pixels)]], **loaded.family.video_arguments(selection)}
+    if loaded.family.takes_pixel_cap:
+        arguments["cap_pixels_per_frame"] = loaded.config.cap_pixels_per_frame
     if frame_pixels is not None:
-        current = dict(loaded.processor.video_processor.size)
-        arguments["size"] = loaded.family.frame_limit(frame_pixels, len(selection), current)
+        current = video_size(loaded.processor)
+        if size := loaded.family.frame_limit(frame_pixels, len(selection), current):
+            arguments["size"] = size
+    elif loaded.family.size_with_call:
+        arguments["size"] = video_size(loaded.processor)
     return arguments
+
+
+def _sound(loaded: LoadedModel, item: Item) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What the processor is given of the item's sound, and what is to be said of it. It is the sound of the
+    item's own video, within its clip where it has one, whichever frames are shown."""
+    path = item.audio or item.video
+    rate = int(loaded.processor.feature_extractor.sampling_rate)
+    samples = read_sound(path, rate)
+    if samples is not None and item.clip is not None:
+        samples = samples[slice(*(round(seconds * rate) for seconds in item.clip))]
+    if samples is None or not len(samples):
+        return {}, (f"no_sound: {path.name} has none",)
+    return loaded.family.sound_arguments(loaded.processor, samples), ()
 
 
 def _channels_first(
@@ -264,11 +311,45 @@ def _channels_first(
     return rearrange(pixels, "slot height width channel -> slot channel height width")
 
 
-def _notices(loaded: LoadedModel, inputs: Any, frames: Frames) -> tuple[str, ...]:
-    return (
-        *loaded.family.notices(frames.selection, loaded.model),
-        *shrunk(loaded.processor.video_processor, inputs["video_grid_thw"][0].tolist(), frames),
-    )
+def _placeholders(loaded: LoadedModel, inputs: Any) -> int:
+    ids = loaded.family.placeholders(loaded.model)
+    visual = {token for kind, token in ids.items() if kind in (hooks.Kind.VIDEO, hooks.Kind.IMAGE)}
+    return int(np.isin(inputs["input_ids"].numpy(), list(visual)).sum())
+
+
+def _layout(loaded: LoadedModel, inputs: Any, n_frames: int | None) -> tuple[Layout | None, tuple[str, ...]]:
+    """Where the prompt's visual tokens are; or nothing, and what is to be said of it."""
+    try:
+        return lay_out(loaded.family, loaded.model, loaded.processor, inputs, row=0, n_frames=n_frames), ()
+    except hooks.TokenMapError as error:  # an answer needs no map; what does will raise this again
+        return None, (f"layout_unknown: {error.problem}",)
+
+
+def _unit_sizes(layout: Layout) -> tuple[int, ...]:
+    visual = np.isin(layout.kind, (hooks.Kind.VIDEO, hooks.Kind.IMAGE))
+    sizes: list[int] = np.bincount(layout.unit[visual], minlength=len(layout.unit_grid)).tolist()
+    return tuple(sizes)
+
+
+def _notices(loaded: LoadedModel, inputs: Any, frames: Frames, layout: Layout | None) -> tuple[str, ...]:
+    """What is to be said of a video: by its family, of its size, and what the inputs misstate about the
+    frames' times, whatever the family."""
+    found = [
+        *loaded.family.notices(frames.selection, loaded.model, inputs),
+        *cut_away(loaded, frames),
+        *shrunk(loaded.family.shown_size(loaded.processor, inputs), merged_patch(loaded.processor), frames),
+    ]
+    if layout is None:
+        return tuple(found)
+    said = {notice.partition(":")[0] for notice in found}
+    faults = hooks.layout_faults(loaded.family, loaded.model, inputs, layout, frames.selection)
+    return (*found, *(one for one in faults if one.partition(":")[0] not in said))
+
+
+def cut_away(loaded: LoadedModel, frames: Frames) -> list[str]:
+    """What the processor leaves of the frames where it shows their middle alone."""
+    height, width = frames.pixels.shape[1:3]
+    return cropped_notice((height, width), loaded.family.middle_shown(loaded.processor, height, width))
 
 
 def control_tokens(tokenizer: Any) -> set[str]:
@@ -289,21 +370,39 @@ def _refuse_control_tokens(tokenizer: Any, item: Item, texts: list[str]) -> None
         )
 
 
-def shrunk(video_processor: Any, grid: Sequence[int], frames: Frames) -> list[str]:
-    """Whether the processor's pixel limits made the pictures smaller, beyond rounding to whole patches."""
-    patch, merged = video_processor.patch_size, video_processor.patch_size * video_processor.merge_size
-    _, rows, cols = grid
-    height, width = frames.pixels.shape[1:3]
-    if rows * patch > height - merged and cols * patch > width - merged:
-        return []
-    return [f"shrunk_by_pixel_limits: {width}x{height} shown as {cols * patch}x{rows * patch}"]
+def video_size(processor: Any) -> dict[str, int]:
+    """The video processor's `size`; nothing where it has none, as of families that size frames by rules of
+    their own."""
+    given = dict(getattr(processor.video_processor, "size", None) or {})
+    return {name: int(value) for name, value in given.items() if value}
 
 
-def at_least_two(frames: Frames) -> tuple[np.ndarray, Selection]:
-    """Frames and selection with a single frame given twice, which Qwen3-VL's processor otherwise refuses.
+def merged_patch(processor: Any) -> int:
+    """Pixels a side of what becomes one token; 1 where the video processor does not say."""
+    video = processor.video_processor
+    return int(getattr(video, "patch_size", 1)) * int(getattr(video, "merge_size", 1))
 
-    It is what processors make of any odd number: the last frame's unit is filled with the frame itself.
+
+def shrunk(shown: tuple[int, int] | None, merged: int, frames: Frames) -> list[str]:
+    """Whether the processor's pixel limits made the pictures smaller, beyond rounding to whole patches.
+
+    Args:
+        shown: height and width the frames were resized to; None where the family has one size for all.
+        merged: pixels a side of what becomes one token.
     """
-    if len(frames.selection) > 1:
+    height, width = frames.pixels.shape[1:3]
+    if shown is None or (shown[0] > height - merged and shown[1] > width - merged):
+        return []
+    return [f"shrunk_by_pixel_limits: {width}x{height} shown as {shown[1]}x{shown[0]}"]
+
+
+def at_least(frames: Frames, least: int) -> tuple[np.ndarray, Selection]:
+    """Frames and selection with a single frame given `least` times, where a processor refuses one alone.
+
+    Of families with two frames a unit it is what processors make of any odd number: the last frame's unit is
+    filled with the frame itself.
+    """
+    if len(frames.selection) > 1 or least == 1:
         return frames.pixels, frames.selection
-    return np.repeat(frames.pixels, 2, axis=0), replace(frames.selection, slots=frames.selection.slots * 2)
+    again = replace(frames.selection, slots=frames.selection.slots * least)
+    return np.repeat(frames.pixels, least, axis=0), again

@@ -13,6 +13,7 @@ from diagnostics.data.items import Item
 from diagnostics.errors import DamagedRunError
 from diagnostics.experiments.definitions import Definition
 from diagnostics.experiments.definitions import pooled_share as pool_heads
+from diagnostics.models.cropping import middle, shown_part
 from diagnostics.report.from_run import (
     headline_definition,
     patch_attention,
@@ -26,6 +27,7 @@ from diagnostics.report.item import (
     contact_sheet,
     item_attention_figure,
 )
+from diagnostics.report.slices import on_one_picture
 from diagnostics.report.style import save_figure
 from diagnostics.store import PairTensors, Record, pair_stem
 
@@ -107,14 +109,17 @@ def attended_frames(
             break  # ranks are told by place: a unit left out would shift those behind it
         units.append(unit)
         slots.append(slot)
-        pictures.append(_picture(path))
+        pictures.append(middle(_picture(path), shown_part(record.warnings)))
     if not units:
         return None
     attention = patch_attention(tensors, definition)
     return AttendedFrames(
         item_id=record.item_id,
         thumbnails=np.stack(pictures),
-        heat=[_heat(tensors, attention / attention.sum(), unit) for unit in units],
+        heat=[
+            on_one_picture(_heat(tensors, attention / attention.sum(), unit), record.warnings)
+            for unit in units
+        ],
         shares=share[units],
         seconds=tensors.units.true_seconds[units, slots],
         evidence=np.asarray(tensors.units.evidence[units].any(axis=1)),
@@ -146,9 +151,11 @@ def _picture(path: Path) -> UInt8[np.ndarray, "height width 3"]:
 def _heat(
     tensors: PairTensors, attention: Float[np.ndarray, " token"], unit: int
 ) -> Float[np.ndarray, "row col"]:
-    """Attention on the unit's patches, each in its place; NaN where there is none."""
-    inside = tensors.tokens.unit_index == unit
-    row, col = tensors.tokens.row[inside], tensors.tokens.col[inside]
-    heat = np.full((int(row.max(initial=0)) + 1, int(col.max(initial=0)) + 1), np.nan)
-    heat[row, col] = attention[inside]
+    """Attention on the unit's patches, each in its place; NaN where there is none.
+
+    The grid is that of all units of the video: a unit of which tokens were dropped may lack its last ones.
+    """
+    inside, places = tensors.tokens.unit_index == unit, (tensors.tokens.row, tensors.tokens.col)
+    heat = np.full([int(place.max(initial=0)) + 1 for place in places], np.nan)
+    heat[places[0][inside], places[1][inside]] = attention[inside]
     return heat

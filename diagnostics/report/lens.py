@@ -74,7 +74,10 @@ def _lines(axes: Any, table: pd.DataFrame, key: str, names: tuple[str, ...]) -> 
 
 def head_map(axes: Any, heads: pd.DataFrame, title: str, figure: Figure) -> None:
     """A heat map of `value` by layer and head, symmetric about zero; heads with `above_null` are framed."""
-    grid = heads.pivot_table(index="layer", columns="head", values="value").to_numpy(dtype=float)
+    shown = heads.pivot_table(index="layer", columns="head", values="value")
+    # Layers without heads, and heads without a value, keep their place.
+    whole = shown.reindex(index=range(heads["layer"].max() + 1), columns=range(heads["head"].max() + 1))
+    grid = whole.to_numpy(dtype=float)
     bound = max(float(np.nanmax(np.abs(grid), initial=0.0)), 1e-12)
     image = axes.imshow(
         grid, cmap="RdBu_r", vmin=-bound, vmax=bound, aspect="auto", origin="lower", interpolation="nearest"

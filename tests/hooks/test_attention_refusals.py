@@ -208,7 +208,7 @@ def test_a_model_that_does_not_run_sdpa_is_refused_by_name(fresh, attention):
 def test_a_model_outside_the_attention_interface_is_refused_by_name(fresh, monkeypatch):
     bench = fresh()
     tokens = _map(bench, bench.prompt(frames=4))
-    monkeypatch.setattr(type(bench.model.model.language_model), "_supports_attention_backend", False)
+    monkeypatch.setattr(type(bench.model.model.language_model), "_supports_sdpa", False)
     with (
         pytest.raises(hooks.UnsupportedModelError, match=r"Qwen3VLForConditionalGeneration .* interface"),
         hooks.attention_rows(bench.model, tokens, "last"),
@@ -216,18 +216,25 @@ def test_a_model_outside_the_attention_interface_is_refused_by_name(fresh, monke
         pass
 
 
-def test_a_model_with_sliding_windows_is_refused(fresh):
+def test_a_model_with_attention_of_another_kind_is_refused(fresh):
     bench = fresh("qwen2_5_vl")
-    bench.model.config.text_config.layer_types[1] = "sliding_attention"
+    bench.model.config.text_config.layer_types[1] = "chunked_attention"
     with (
-        pytest.raises(hooks.UnsupportedModelError, match="layers of kind sliding_attention"),
+        pytest.raises(hooks.UnsupportedModelError, match="attention of kind chunked_attention"),
         hooks.attention_rows(bench.model, _map(bench, bench.prompt(frames=4)), "last"),
     ):
         pass
 
 
-@pytest.mark.parametrize("quirk", ["sliding_window", "softcap", "s_aux"])
-def test_what_bends_the_softmax_is_refused_at_the_call(fresh, quirk):
+@pytest.mark.parametrize(
+    ("quirk", "message"),
+    [
+        ("softcap", "uses softcap"),
+        ("s_aux", "uses s_aux"),
+        ("sliding_window", "in a window of .* no mask that says so"),
+    ],
+)
+def test_what_bends_the_softmax_is_refused_at_the_call(fresh, quirk, message):
     bench = fresh()
     inputs = bench.prompt(frames=4)
     attention = bench.model.model.language_model.layers[0].self_attn
@@ -235,7 +242,7 @@ def test_what_bends_the_softmax_is_refused_at_the_call(fresh, quirk):
     attention.forward = lambda *args, **kwargs: plain(*args, **kwargs | {quirk: torch.tensor(8.0)})
     with (
         torch.no_grad(),
-        pytest.raises(hooks.UnsupportedModelError, match=f"uses {quirk}"),
+        pytest.raises(hooks.UnsupportedModelError, match=message),
         hooks.attention_rows(bench.model, _map(bench, inputs), "last"),
     ):
         bench.model(**inputs)

@@ -162,6 +162,16 @@ def test_other_pixels_other_grids_and_changed_pixels_are_encoded_again(bench):
     assert not torch.equal(changed, expected[2])
 
 
+def test_what_repr_leaves_out_is_not_compared():
+    """Two lists of large tensors read alike; so code that takes pictures as a list is never answered from
+    memory."""
+    first, second = [torch.zeros(2000)], [torch.zeros(2000)]
+    second[0][1000] = 1.0
+    assert repr(first) == repr(second)
+    assert not hooks.features._is_plain(first)
+    assert hooks.features._is_plain(["full", (1, 2.0), None, torch.float32])
+
+
 def test_reuse_works_in_inference_mode_with_features_and_attention(bench):
     with torch.inference_mode():
         inputs = bench.prompt(frames=4)

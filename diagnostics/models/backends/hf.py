@@ -8,7 +8,7 @@ where it is told to (`padded_batch`), and checks on the first pass of each kind 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Any, Literal
@@ -40,6 +40,7 @@ from diagnostics.models.prompting import (
     processed_once,
 )
 from diagnostics.strict import STRICT
+from hooks.kept_logits import last_logits_only
 
 __all__ = ["Config", "HfEngine", "answer", "engine", "written"]
 
@@ -62,14 +63,15 @@ def written(
     Logits of every step are held until the end: vocabulary x tokens x 4 bytes.
     """
     least = {"min_new_tokens": min_new_tokens} if min_new_tokens else {}
-    out: Any = loaded.model.generate(
-        **inputs,
-        **least,
-        max_new_tokens=max_new_tokens,
-        do_sample=False,
-        return_dict_in_generate=True,
-        output_logits=True,
-    )
+    with last_logits_only(loaded.model):
+        out: Any = loaded.model.generate(
+            **inputs,
+            **least,
+            max_new_tokens=max_new_tokens,
+            do_sample=False,
+            return_dict_in_generate=True,
+            output_logits=True,
+        )
     tokens = out.sequences[0, inputs["input_ids"].shape[1] :].tolist()
     said, own = tokens, len(tokens)
     ends = _ends(loaded)
@@ -224,7 +226,8 @@ class HfEngine:
         ]
         prepare = (time.perf_counter() - started) / len(group)
         started = time.perf_counter()
-        replies = iter(self._generate(loaded, asked, padded=padded))
+        alone = len(asked) < 2 or not (padded or loaded.family.packs(loaded.model))
+        replies = iter(self._generate(loaded, asked, padded=padded, alone=alone))
         generate = (time.perf_counter() - started) / max(1, len(asked))
         found: list[Answer | DiagnosticsError] = []
         for prompt in prompts:
@@ -234,14 +237,18 @@ class HfEngine:
             reply, largest = next(replies)
             told = _answered(prompt, reply, past_training(loaded, largest))
             seconds = {"prepare": prepare, "generate": generate}
-            found.append(replace(told, together=len(asked), seconds=seconds))
+            found.append(replace(told, together=1 if alone else len(asked), seconds=seconds))
         return found
 
     def _generate(
-        self, loaded: LoadedModel, asked: Sequence[tuple[Request, Prompt]], *, padded: bool
+        self, loaded: LoadedModel, asked: Sequence[tuple[Request, Prompt]], *, padded: bool, alone: bool
     ) -> list[tuple[Reply, int]]:
         """Each reply with the largest position of its prompt."""
-        if len(asked) < 2:
+        if alone:
+            if len(asked) > 1 and "sharing" not in self._checked:
+                reason = "layers that do not attend to all that lies behind, or code of the checkpoint's own"
+                self._note("sharing", {"questions": 1, "reason": reason})
+                self._checked.add("sharing")
             found = []
             for request, prompt in asked:
                 largest = int(prompt_positions(loaded, prompt.inputs).max())
@@ -351,18 +358,16 @@ def _too_large(request: Request, message: str) -> OutOfMemoryError:
 
 
 def _answered(prompt: Prompt, reply: Reply, notices: tuple[str, ...]) -> Answer:
-    inputs: Mapping[str, Any] = prompt.inputs
-    grids = [inputs[name] for name in ("video_grid_thw", "image_grid_thw") if name in inputs]
-    types = inputs.get("mm_token_type_ids")
     return Answer(
         text=reply.text,
         option_logprobs=reply.option_logprobs,
         option_logits=reply.option_logits,
         n_prompt_tokens=prompt.n_tokens,
-        n_visual_tokens=None if types is None else int((types > 0).sum()),
+        n_visual_tokens=prompt.n_visual,
+        unit_sizes=prompt.unit_sizes,
         n_new_tokens=reply.n_tokens,
-        grid=tuple(tuple(row) for grid in grids for row in grid.tolist()),
-        prompt_ids=tuple(inputs["input_ids"][0].tolist()),
+        grid=prompt.grids,
+        prompt_ids=tuple(prompt.inputs["input_ids"][0].tolist()),
         prompt_sha256=prompt.sha256,
         cut=reply.cut,
         notices=(*prompt.notices, *notices),

@@ -120,6 +120,8 @@ def engine(
 ) -> OpenaiEngine:
     """See `diagnostics.models.backends`."""
     del load  # it is served: nothing is loaded here
+    if model.sound:
+        raise ConfigError("model.sound is for backend=hf.", remedy="Set model.sound=false.")
     return OpenaiEngine(model, settings, note)
 
 

@@ -16,7 +16,13 @@ from torch import Tensor
 from transformers import DynamicCache
 
 import hooks
-from diagnostics.models.backends.shared_prefix import Decoded, cache_argument, prompt_positions
+from diagnostics.errors import SharingError
+from diagnostics.models.backends.shared_prefix import (
+    Decoded,
+    cache_argument,
+    position_argument,
+    prompt_positions,
+)
 from diagnostics.models.loading import LoadedModel
 
 __all__ = ["answer_padded"]
@@ -34,8 +40,15 @@ def answer_padded(
         inputs: of each prompt, on the CPU, with the same keys.
         max_new_tokens: of each reply, at most.
         ends: tokens that end a reply.
+
+    Raises:
+        SharingError: the prompts have sound, or the model gives no states without its head.
     """
     base = hooks.family_of(loaded.model).base(loaded.model)
+    if base is loaded.model:
+        raise SharingError(
+            f"{loaded.config.name} gives no states without its head.", remedy="Set backend.batch=1."
+        )
     lengths = torch.tensor([one["input_ids"].shape[1] for one in inputs])
     positions = [prompt_positions(loaded, one) for one in inputs]
     largest = torch.tensor([int(one.max()) for one in positions])
@@ -48,7 +61,7 @@ def answer_padded(
         hidden = base(
             **given,
             attention_mask=seen.long().to(loaded.device),
-            position_ids=at.to(loaded.device),
+            position_ids=position_argument(at.to(loaded.device)),
             use_cache=True,
             **{cache_argument(base): cache},
         ).last_hidden_state[:, -1]
@@ -60,7 +73,7 @@ def answer_padded(
     replies = [Decoded(row, [], int(last)) for row, last in zip(logits, largest, strict=True)]
     going = [True] * len(inputs)
     # Text goes on after its prompt's last position, which is not always the largest.
-    following = torch.tensor([int(one[..., -1].max()) + 1 for one in positions])
+    following = torch.tensor([one[..., -1].max().item() + 1 for one in positions])
     for step in range(max_new_tokens):
         said = logits.argmax(dim=-1)
         for place, token in enumerate(said.tolist()):
@@ -80,15 +93,18 @@ def _batch(loaded: LoadedModel, inputs: Sequence[Mapping[str, Any]]) -> dict[str
     length = max(one["input_ids"].shape[1] for one in inputs)
     padding = loaded.processor.tokenizer.pad_token_id
     batch: dict[str, Any] = {}
+    if any("feature_attention_mask" in one for one in inputs):
+        raise SharingError("Prompts with sound are not padded together.", remedy="Set backend.batch=1.")
     for name in inputs[0]:
         if name in ("attention_mask", "position_ids"):
             continue
         values = [one[name] for one in inputs]
         if name in _BY_TOKEN:
             fill = padding if name == "input_ids" else 0
-            values = [_padded(value, length, fill) for value in values]
-        if isinstance(values[0], Tensor):
-            batch[name] = torch.cat(values).to(loaded.device)
+            rows = torch.cat([_padded(value, length, fill) for value in values])
+            batch[name] = rows.to(loaded.device)
+        elif isinstance(values[0], Tensor):
+            batch[name] = loaded.family.joined(name, inputs).to(loaded.device)
         else:  # seconds a unit, one entry a video
             batch[name] = [entry for value in values for entry in value]
     return batch

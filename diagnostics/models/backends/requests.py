@@ -104,6 +104,7 @@ class Answer:
         option_logits: the same before normalisation; empty where the engine does not tell.
         n_prompt_tokens: after expansion of the video; None where the engine does not tell.
         n_visual_tokens: of them, those of pictures.
+        unit_sizes: of them, those of each unit of the token map; None where the engine does not tell.
         n_new_tokens: generated.
         grid: for each video or image (time, height, width) in patches before merging; empty where not told.
         prompt_ids: the prompt's token ids after expansion, where the engine sees them.
@@ -120,6 +121,7 @@ class Answer:
     option_logits: tuple[float, ...] = ()
     n_prompt_tokens: int | None = None
     n_visual_tokens: int | None = None
+    unit_sizes: tuple[int, ...] | None = None
     n_new_tokens: int | None = None
     grid: tuple[tuple[int, ...], ...] = ()
     prompt_ids: tuple[int, ...] = ()

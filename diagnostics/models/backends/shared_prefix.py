@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Real
 from torch import Tensor
 from transformers import DynamicCache
 
@@ -31,6 +31,7 @@ __all__ = [
     "cache_argument",
     "check_positions",
     "common_prefix",
+    "position_argument",
     "prompt_positions",
 ]
 
@@ -55,12 +56,12 @@ class Decoded:
 
 def prompt_positions(loaded: LoadedModel, inputs: Mapping[str, Any]) -> Int[Tensor, "axis one position"]:
     """Rotary positions of one full prompt: the family's own where it has some, else the model's index."""
-    if "position_ids" in inputs:
-        return inputs["position_ids"]
-    base = hooks.family_of(loaded.model).base(loaded.model)
-    names = ("input_ids", "mm_token_type_ids", "image_grid_thw", "video_grid_thw", "attention_mask")
-    found, _ = base.get_rope_index(**{name: inputs[name] for name in names if name in inputs})
-    return found
+    return loaded.family.model_positions(loaded.model, inputs)
+
+
+def position_argument(positions: Int[Tensor, "axis row position"]) -> Tensor:
+    """Positions as the model takes them: where there is one axis, without it."""
+    return positions[0] if len(positions) == 1 else positions
 
 
 def common_prefix(loaded: LoadedModel, inputs: Sequence[Mapping[str, Any]]) -> int:
@@ -74,9 +75,9 @@ def common_prefix(loaded: LoadedModel, inputs: Sequence[Mapping[str, Any]]) -> i
     first = rows[0][:shortest]
     equal = torch.stack([row[:shortest] == first for row in rows]).all(dim=0)
     length = shortest if bool(equal.all()) else int((~equal).int().argmax())
-    ids = hooks.family_of(loaded.model).token_ids(loaded.model)
+    ids = torch.tensor(list(loaded.family.placeholders(loaded.model).values()))
     for row in rows:
-        if bool(torch.isin(row[length:], torch.tensor([ids.video, ids.image])).any()):
+        if bool(torch.isin(row[length:], ids).any()):
             raise SharingError(
                 f"The prompts of one video have {length} tokens in common, and pictures come after them.",
                 remedy="Set backend.sharing=false.",
@@ -103,14 +104,15 @@ def check_positions(loaded: LoadedModel, inputs: Sequence[Mapping[str, Any]]) ->
 
 def _shared_positions(
     loaded: LoadedModel, inputs: Mapping[str, Any], length: int
-) -> tuple[Int[Tensor, "axis one position"], int]:
-    """Positions of the prefix, and the one after it, from the index of the full prompt."""
+) -> tuple[Real[Tensor, "axis one position"], float]:
+    """Positions of the prefix, and the one after it, from the index of the full prompt. Some families have
+    fractions of positions."""
     found = prompt_positions(loaded, inputs)
-    return found[..., :length], int(found[..., length].max())
+    return found[..., :length], found[..., length].max().item()
 
 
-def _text_positions(begin: Tensor, first: int, length: int) -> Int[Tensor, "axis one position"]:
-    return torch.arange(first, first + length).expand(begin.shape[0], 1, -1)
+def _text_positions(begin: Tensor, first: float, length: int) -> Real[Tensor, "axis one position"]:
+    return (first + torch.arange(length)).to(begin.dtype).expand(begin.shape[0], 1, -1)
 
 
 @torch.inference_mode()
@@ -173,7 +175,8 @@ def _prefill(loaded: LoadedModel, inputs: Mapping[str, Any], positions: Tensor, 
     given = {name: value for name, value in inputs.items() if name not in _BY_TOKEN}
     given |= {name: inputs[name][:, :length] for name in ("input_ids", "mm_token_type_ids") if name in inputs}
     given = {name: value.to(device) if isinstance(value, Tensor) else value for name, value in given.items()}
-    base(**given, position_ids=positions.to(device), use_cache=True, **{cache_argument(base): cache})
+    at = position_argument(positions.to(device))
+    base(**given, position_ids=at, use_cache=True, **{cache_argument(base): cache})
     return cache
 
 
@@ -182,7 +185,10 @@ class _Packed:
 
     def __init__(self, loaded: LoadedModel, cache: DynamicCache, prefix: int) -> None:
         self._model, self._device = loaded.model, loaded.device
-        self._base = hooks.family_of(loaded.model).base(loaded.model)
+        family = hooks.family_of(loaded.model)
+        base = family.base(loaded.model)
+        # Where the whole model joins them itself, it returns logits and no hidden states.
+        self._base = family.text_model(loaded.model) if base is loaded.model else base
         self._cache, self._prefix = cache, prefix
         self._argument = cache_argument(self._base)
         self._additive = loaded.model.config.get_text_config()._attn_implementation == "eager"
@@ -199,7 +205,7 @@ class _Packed:
         seen = torch.cat([torch.ones(len(owners), self._prefix, dtype=torch.bool), behind], dim=1)
         output = self._base(
             input_ids=tokens[None].to(self._device),
-            position_ids=positions.to(self._device),
+            position_ids=position_argument(positions.to(self._device)),
             attention_mask=self._mask(seen.to(self._device)),
             use_cache=True,
             **{self._argument: self._cache},

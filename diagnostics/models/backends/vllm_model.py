@@ -22,12 +22,14 @@ from diagnostics.models.backends.requests import Answer, Request
 from diagnostics.models.config import ModelConfig
 from diagnostics.models.loading import Prompting, load_prompting
 from diagnostics.models.prompting import (
-    at_least_two,
+    at_least,
     chat_text,
     letter_tokens,
+    merged_patch,
     prompt_sha256,
     refuse_too_long,
     shrunk,
+    video_size,
 )
 
 if TYPE_CHECKING:
@@ -72,11 +74,11 @@ class ServedModel:
         self._model, self._config = model, config
         self._prompting = load_prompting(model)
         _check_fit(model, self._prompting)
-        self._video: dict[str, Any] = {
-            "do_sample_frames": False,
-            "size": dict(self._prompting.processor.video_processor.size),
-            "cap_pixels_per_frame": model.cap_pixels_per_frame,
-        }
+        self._video: dict[str, Any] = {"do_sample_frames": False}
+        if size := video_size(self._prompting.processor):
+            self._video["size"] = size
+        if self._prompting.family.takes_pixel_cap:
+            self._video["cap_pixels_per_frame"] = model.cap_pixels_per_frame
         options = self._options()
         try:
             self._llm = self._vllm.LLM(**options)
@@ -139,7 +141,7 @@ class ServedModel:
             "versions": versions,
             "dtype": str(self._llm.model_config.dtype).removeprefix("torch."),
             "max_model_len": self._context,
-            "video_size": self._video["size"],
+            "video_size": self._video.get("size"),
             "options": {name: value for name, value in options.items() if name != "model"},
         }
 
@@ -186,7 +188,7 @@ class ServedModel:
         request = question.request
         prompt: dict[str, Any] = {"prompt": question.chat}
         if request.prompt.form == "video":
-            pixels, selection = at_least_two(request.frames)
+            pixels, selection = at_least(request.frames, self._prompting.family.least_frames)
             told = self._prompting.family.video_arguments(selection)["video_metadata"][0]
             told = {**told, "frames_indices": told["frames_indices"].tolist(), "do_sample_frames": False}
             prompt["multi_modal_data"] = {"video": [(pixels, told)]}
@@ -214,9 +216,9 @@ class ServedModel:
     def _video_arguments(self, request: Request, n_frames: int) -> dict[str, Any]:
         if request.prompt.frame_pixels is None:
             return self._video
-        current = dict(self._prompting.processor.video_processor.size)
+        current = video_size(self._prompting.processor)
         limit = self._prompting.family.frame_limit(request.prompt.frame_pixels, n_frames, current)
-        return {**self._video, "size": limit}
+        return {**self._video, "size": limit} if limit else self._video
 
     @property
     def _exceptions(self) -> ModuleType:
@@ -261,7 +263,9 @@ class ServedModel:
         if question.grid:
             processor = self._prompting.processor.video_processor
             found += self._prompting.family.notices(request.frames.selection, None)
-            found += shrunk(processor, question.grid[0], request.frames)
+            _, rows, cols = question.grid[0]
+            shown = rows * int(processor.patch_size), cols * int(processor.patch_size)
+            found += shrunk(shown, merged_patch(self._prompting.processor), request.frames)
         trained = self._model.trained_positions
         if trained is not None and len(question.ids) > trained:  # positions are at most as many as tokens
             found.append(
@@ -292,12 +296,14 @@ def _import_vllm() -> ModuleType:
 
 def _check_fit(model: ModelConfig, prompting: Prompting) -> None:
     """Refuse what this engine would do otherwise than transformers, or not at all."""
-    if not getattr(prompting.family, "TOLD_BY_METADATA", False):
+    if not prompting.family.told_by_metadata:
         raise ConfigError(
             f"backend=vllm would tell {model.name} ({prompting.architecture.model_type}) other times of its "
             "frames than it was trained with.",
             remedy="Choose backend=hf.",
         )
+    if model.sound:
+        raise ConfigError("model.sound is for backend=hf.", remedy="Set model.sound=false.")
     if model.device_map is not None:
         raise ConfigError(
             "model.device_map is for backend=hf.",
@@ -323,9 +329,9 @@ def _plain(value: Any) -> Any:
 
 
 def _grid(rendered: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
-    """(time, height, width) in patches of each video."""
-    videos = rendered.get("mm_kwargs", {}).get("video", [])
-    return tuple(tuple(video.get_data()["video_grid_thw"].tolist()) for video in videos)
+    """(time, height, width) in patches of each video; none of families that return no such grid."""
+    videos = (video.get_data() for video in rendered.get("mm_kwargs", {}).get("video", []))
+    return tuple(tuple(video["video_grid_thw"].tolist()) for video in videos if "video_grid_thw" in video)
 
 
 def first_line(error: BaseException) -> str:

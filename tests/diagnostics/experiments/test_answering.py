@@ -144,6 +144,15 @@ def test_what_is_shown_otherwise_is_asked_apart(context: Context, videos: list[P
         assert f"shown: {record.condition['frames']}" in record.warnings
 
 
+def test_what_is_heard_otherwise_is_asked_apart(context: Context, videos: list[Path]) -> None:
+    """An engine works on a group's sound once, as on its pictures."""
+    sounds = [None, None, Path("a.wav"), Path("a.wav"), Path("b.wav"), None]
+    pairs = [Pair(replace(item_of(videos[0], f"q{n}"), audio=one)) for n, one in enumerate(sounds)]
+    engine = Told()
+    answer_pairs(context, pairs, engine, "Answering")
+    assert engine.groups == [["q0", "q1"], ["q2", "q3"], ["q4"], ["q5"]]
+
+
 def test_a_record_holds_what_the_engine_told(context: Context, videos: list[Path]) -> None:
     pairs = [Pair(item) for item in items_of(videos[:1], 2)]
     answer_pairs(context, pairs, Told(), "Answering")

@@ -10,6 +10,10 @@ import pytest
 from scipy.special import logit
 from sklearn.metrics import auc
 
+from diagnostics.errors import ConfigError
+from diagnostics.experiments.faithfulness import _refuse_followed, _refuse_pictures
+
+from ...family_bench import make_bench
 from .conftest import Diagnose
 from .told import lines_of, table
 
@@ -104,6 +108,22 @@ def test_a_configuration_that_makes_no_sense_is_refused(
     assert done.returncode == 2, done.stdout
     assert told in done.stdout + done.stderr
     assert not (tmp_path / "run").exists()
+
+
+def test_maps_that_follow_a_row_back_are_refused_where_some_layers_do_not_attend() -> None:
+    hybrid, plain = make_bench("qwen3_5").model, make_bench("qwen3_vl").model
+    with pytest.raises(ConfigError, match=r"rollout cannot follow.*exp\.maps=\[attention\]"):
+        _refuse_followed(hybrid, ("attention", "rollout"))
+    _refuse_followed(hybrid, ("attention", "occlusion"))
+    _refuse_followed(plain, ("attention", "rollout", "relevancy"))
+
+
+def test_pictures_stand_in_only_where_units_are_laid_out_one_by_one() -> None:
+    tiles, plain = make_bench("smolvlm").model, make_bench("qwen3_vl").model
+    with pytest.raises(ConfigError, match=r"exp\.removal=knockout"):
+        _refuse_pictures(tiles, "grey")
+    _refuse_pictures(tiles, "knockout")
+    _refuse_pictures(plain, "grey")
 
 
 PATCHES = (*SMALL, "exp.level=patches", "exp.occlusions=9", "data.n_videos=2")

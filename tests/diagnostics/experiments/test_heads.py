@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from diagnostics.experiments.head_tables import score_table
+from diagnostics.experiments.heads import Config, Scored, _ranked
 from diagnostics.testbed.surgery import surgical_checkpoint
 
 from .conftest import Diagnose
@@ -86,3 +89,34 @@ def test_two_shards_score_first_and_silence_after(run, diagnose, tmp_path):
         whole, merged = table(run, name), table(folder, name)
         numbers = whole.select_dtypes("number").columns
         assert np.allclose(whole[numbers], merged[numbers], atol=1e-6, equal_nan=True), name
+
+
+def test_heads_of_a_hybrid_model_are_named_by_their_layer():
+    """Layers 1 and 3 of four attend: the rows captured are theirs, and so are the heads that are silenced."""
+    rng = np.random.default_rng(0)
+    masses = [rng.dirichlet(np.ones(6), (2, 4)) for _ in range(8)]
+    score = np.zeros((8, 2, 4))
+    score[:, 1, 2] = 1.0
+    scored = Scored(
+        items=tuple(f"item-{number}" for number in range(8)),
+        videos=tuple(f"video-{number}" for number in range(8)),
+        tasks=("Hist",) * 8,
+        half=np.arange(8) % 2 == 0,
+        score=score,
+        raw=score,
+        blank=np.zeros_like(score),
+        masses=tuple(masses),
+        blanks=tuple(masses),
+        evidence=(np.arange(6) < 2,) * 8,
+        layers=(1, 3),
+        image_centric=None,
+    )
+    config = Config(shares=(0.1,), draws=1, null_draws=20)
+    pairs = [SimpleNamespace(item=SimpleNamespace(task="Hist"))]
+    top, like = _ranked(config, pairs, scored)
+    assert set(top) == {(False, "all", 0.1), (True, "all", 0.1)}
+    assert all(heads == [(3, 2)] for heads in top.values())
+    assert all(layer == 3 and head != 2 for draws in like.values() for ((layer, head),) in draws)
+    rows = score_table(scored, config)
+    assert rows.loc[rows["value"] == 1.0, ["layer", "head"]].to_numpy().tolist() == [[3, 2]]
+    assert sorted(set(rows["layer"])) == [1, 3]

@@ -176,6 +176,12 @@ def test_windows_are_a_third_of_the_model_by_default() -> None:
     assert list(Config(every=3, window=2).windows(8)) == [0, 3, 6]
 
 
+def test_windows_hold_layers_that_attend_alone() -> None:
+    """Of a model whose layers 1 and 3 attend: a window of none of them is left out."""
+    assert Config(window=1).windows(4, (1, 3)) == {1: (1,), 3: (3,)}
+    assert Config(window=3).windows(4, (1, 3)) == {0: (1,), 1: (1,), 2: (1, 3), 3: (3,)}
+
+
 def test_the_right_option_and_the_others_are_paths_of_their_own(files: dict[str, dict]) -> None:
     """Blocking either does something else than blocking both, in some item."""
     found = {path: [] for path in PATHS[1:4]}

@@ -146,7 +146,9 @@ def test_dtype_of_an_outline():
 def test_experts_count_as_far_as_they_are_chosen():
     from transformers import AutoModelForImageTextToText, Qwen3VLMoeConfig
 
-    import diagnostics.models.families.qwen3_vl as family
+    from hooks.families import family_named
+
+    family = family_named("qwen3_vl_moe")
 
     def shape(chosen: int):
         text = {
@@ -184,3 +186,11 @@ def test_gpus():
     assert gpu_named("h100").flops == 989.5e12
     with pytest.raises(ConfigError, match="h10"):
         gpu_named("h10")
+
+
+@pytest.mark.parametrize("kind", ["internvl", "llava_onevision", "llava_next_video", "perception_lm"])
+def test_a_tower_of_another_build_is_refused(kind, tmp_path, monkeypatch):
+    monkeypatch.setenv("DIAGNOSTICS_CACHE", str(tmp_path))
+    outline = outline_model(ModelConfig(kind, f"miniature/{kind}", dtype="float32", device="cpu"))
+    with pytest.raises(ConfigError, match=f"vision tower of {kind}"):
+        shape_of(outline)

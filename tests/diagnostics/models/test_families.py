@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import hooks
 from diagnostics.experiments.drift_record import position_warnings
-from diagnostics.models.families import qwen2_5_vl
 from diagnostics.models.loading import LoadedModel
 from diagnostics.models.prompting import prepare_inputs
 from diagnostics.video.selection import Frames
+from hooks.families import family_named
 
 from ...resizing import resized
 from .conftest import FAMILIES, a_question, a_video, load, uniform
@@ -108,19 +108,22 @@ def test_any_even_clock_is_told(loaded: dict, first: float, spacing: float, n: i
     """A stretch of the video, or a clock that was changed: the spacing is that of what is shown."""
     seconds = (first + spacing * np.arange(n)).tolist()
     frames = a_video(seconds, fps=8, source_frames=40_000, size=(28, 28))
-    arguments = qwen2_5_vl.video_arguments(frames.selection)["video_metadata"][0]
+    arguments = family_named("qwen2_5_vl").video_arguments(frames.selection)["video_metadata"][0]
     told = arguments["total_num_frames"] / arguments["fps"] / len(arguments["frames_indices"])
     whole = 40_000 / 8 / n
     as_whole = abs(spacing * (n - 1) - whole * (n - 1)) <= whole + 1 / 8
     assert told == pytest.approx(whole if as_whole else spacing, rel=1e-6)
     assert abs(told - spacing) * (n - 1) <= whole + 1 / 8 + 1e-6
-    assert qwen2_5_vl.notices(frames.selection, loaded["qwen2_5_vl"].model) == [] or 4 * spacing < 1
+    assert (
+        family_named("qwen2_5_vl").notices(frames.selection, loaded["qwen2_5_vl"].model) == []
+        or 4 * spacing < 1
+    )
 
 
 def test_times_that_positions_cannot_tell_are_named(loaded: dict) -> None:
     def notices(*seconds: float) -> list[str]:
         frames = a_video(list(seconds), fps=8, source_frames=10_000)
-        return qwen2_5_vl.notices(frames.selection, loaded["qwen2_5_vl"].model)
+        return family_named("qwen2_5_vl").notices(frames.selection, loaded["qwen2_5_vl"].model)
 
     assert notices(0.0, 2.0, 4.0, 6.1) == []
     assert notices(5.0) == []

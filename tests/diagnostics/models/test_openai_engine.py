@@ -25,9 +25,9 @@ from diagnostics.models.backends.chat_messages import media_clock, merged
 from diagnostics.models.backends.openai import OpenaiEngine, option_logprobs
 from diagnostics.models.backends.requests import Answer, PromptSettings, Request
 from diagnostics.models.config import BackendConfig, ModelConfig
-from diagnostics.models.families import qwen3_vl
 from diagnostics.models.prompting import question_text
 from diagnostics.video.selection import Frames, Selection, Slot
+from hooks.families import family_named
 
 from .chat_server import Asked, ChatServer, Reply, completion, decoded, serving
 from .conftest import a_question
@@ -125,7 +125,7 @@ def test_frames_reach_it_as_a_video_with_the_sources_clock() -> None:
         "num_frames": -1, "fps": 25.0, "frames_indices": [0, 26, 309, 998], "total_num_frames": 1000,
         "duration": 40.0,
     }  # fmt: skip
-    (ours,) = qwen3_vl.video_arguments(frames.selection)["video_metadata"]
+    (ours,) = family_named("qwen3_vl").video_arguments(frames.selection)["video_metadata"]
     assert told["frames_indices"] == ours["frames_indices"].tolist(), "as transformers is told"
 
 

@@ -11,10 +11,11 @@ from PIL import Image
 from diagnostics.data.items import Item, Turn
 from diagnostics.errors import ModelError, PromptTooLongError
 from diagnostics.models.config import ModelConfig
-from diagnostics.models.families import family_of, known_families
 from diagnostics.models.loading import LoadedModel, load_model
 from diagnostics.models.prompting import Form, Prompt, prepare_inputs
 from diagnostics.video.selection import BLANK, Frames, Selection, Slot
+from hooks.errors import UnsupportedModelError
+from hooks.families import families, family_named
 
 from .conftest import FAMILIES, a_question, uniform
 
@@ -116,9 +117,9 @@ def test_a_checkpoint_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None
 
 
 def test_an_architecture_without_an_adapter_names_the_near_match() -> None:
-    assert set(known_families()) >= {"qwen3_vl", "qwen2_5_vl"}
-    with pytest.raises(ModelError, match="Did you mean 'qwen3_vl'"):
-        family_of("qwen3_vll")
+    assert set(families()) >= {"qwen3_vl", "qwen2_5_vl"}
+    with pytest.raises(UnsupportedModelError, match="Did you mean 'qwen3_vl"):
+        family_named("qwen3_vll")
 
 
 def visual(prepared: Prompt) -> dict[str, list[list[int]]]:
