@@ -66,6 +66,8 @@ bench: $(VENV)/.installed lmms-env
 	$(BIN)/python tests/benchmarks/residual.py
 	$(BIN)/python tests/benchmarks/patching.py
 	$(BIN)/python tests/benchmarks/families.py
+	$(BIN)/python -m tests.benchmarks.page
+	$(BIN)/python -m tests.benchmarks.opened
 
 $(VENV)/.installed: pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -c 'import sys; assert (3, 11) <= sys.version_info[:2] <= (3, 13), "Python 3.11 to 3.13 is needed: make PYTHON=python3.12"'

@@ -135,6 +135,9 @@ def execute(config: RunConfig, *, multirun: bool, console: Console, complete: bo
     from diagnostics.experiments.context import Context, ShardMeasured
     from diagnostics.experiments.joining import benchmark_run, join
     from diagnostics.models.prompting import template_of
+    from diagnostics.report.closing import paths_list
+    from diagnostics.report.page.overview import HEADLINE
+    from diagnostics.store.asked import write_items
     from diagnostics.store.run_folder import RunFolder
 
     recipe = checked(config)
@@ -142,6 +145,10 @@ def execute(config: RunConfig, *, multirun: bool, console: Console, complete: bo
     if hasattr(experiment, "whole_run"):
         whole = experiment.whole_run(recipe.parameters)
         return execute(whole, multirun=False, console=console, complete=True)
+    if hasattr(experiment, "on_run"):
+        outcome: Outcome = experiment.on_run(recipe.parameters, console)
+        console.print(paths_list(outcome.paths), soft_wrap=True)
+        return outcome
     benchmark = None if config.benchmark_run is None else benchmark_run(config.benchmark_run)
     items, rejected = _load(config, console) if "data" in config.resolved else ([], [])
     path = config.folder(multirun=multirun)
@@ -157,6 +164,8 @@ def execute(config: RunConfig, *, multirun: bool, console: Console, complete: bo
         console.print(_header(config, items, len(rejected), str(path)))
         if "backend" in config.resolved:
             folder.note("prompt_template", template_of(config.backend.instruction))
+        if items:
+            write_items(path, items, shard=config.shard.index)
         context = Context(
             config=config,
             items=by_video(items),
@@ -167,15 +176,32 @@ def execute(config: RunConfig, *, multirun: bool, console: Console, complete: bo
             console=console,
             complete=complete,
         )
+        finished = True
         try:
             outcome = experiment.run(context, recipe.parameters)
         except ShardMeasured as measured:
-            outcome = _part(context, measured)
+            outcome, finished = _part(context, measured), False
         else:
+            folder.note(HEADLINE, list(outcome.headline))
             if benchmark is not None:
                 context.console.print(join(context, folder.records(), benchmark), markup=False)
+    # The folder is closed by now, so that the page is made from the manifest of the whole run.
+    try:
+        if finished:
+            outcome = _with_page(console, path, outcome)
+    finally:
         _show(console, path, outcome)
     return outcome
+
+
+def _with_page(console: Console, path: Path, outcome: Outcome) -> Outcome:
+    """The outcome with the run's page, which is written from the run's files."""
+    from dataclasses import replace
+
+    from diagnostics.report.page import write_page
+
+    with console.status("Writing the page"):
+        return replace(outcome, paths={**outcome.paths, "report": write_page(path)})
 
 
 def _show(console: Console, path: Path, outcome: Outcome) -> None:

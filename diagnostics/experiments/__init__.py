@@ -3,7 +3,8 @@
 A module is named as on the command line (`+exp=attention_drift`) and has a strict `Config` and
 `run(context, config) -> Outcome`. One that reads only some groups of the configuration names them in `USES`
 (without `data` no items are loaded); `ANY_ENGINE` says that it needs answers only, `WHOLE` that it is not cut
-into shards. In the place of `run` it may have `whole_run(config) -> RunConfig`, the run that it finishes. A
+into shards. In the place of `run` it may have `whole_run(config) -> RunConfig`, the run that it finishes, or
+`on_run(config, console) -> Outcome`, what it does with a finished run's files, without a folder of its own. A
 dotted name reaches a module outside this package.
 """
 
@@ -40,7 +41,7 @@ def load_experiment(name: str) -> ModuleType:
 
 def _is_experiment(module: ModuleType) -> bool:
     return hasattr(module, "Config") and any(
-        callable(getattr(module, name, None)) for name in ("run", "whole_run")
+        callable(getattr(module, name, None)) for name in ("run", "whole_run", "on_run")
     )
 
 

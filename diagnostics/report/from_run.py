@@ -6,7 +6,7 @@ beside the curves are those of the run's `summary.json`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -123,8 +123,8 @@ def drawable_records(run_dir: Path, condition: str | None = None) -> list[Record
     return chosen
 
 
-def record_tensors(run_dir: Path, record: Record) -> PairTensors:
-    """The tensor file of a record that has one.
+def record_tensors(run_dir: Path, record: Record, only: Collection[str] | None = None) -> PairTensors:
+    """The tensor file of a record that has one; of its parts some `only` (`diagnostics.store.read_tensors`).
 
     Raises:
         DamagedRunError: it cannot be read.
@@ -139,7 +139,7 @@ def record_tensors(run_dir: Path, record: Record) -> PairTensors:
             item_id=record.item_id,
             path=path,
         )
-    return read_tensors(path)
+    return read_tensors(path, only)
 
 
 def headline_definition(tensors: PairTensors) -> Definition:

@@ -31,7 +31,7 @@ from diagnostics.report.slices import on_one_picture
 from diagnostics.report.style import save_figure
 from diagnostics.store import PairTensors, Record, pair_stem
 
-__all__ = ["attended_frames", "draw_item", "item_attention"]
+__all__ = ["attended_frames", "draw_item", "item_attention", "slot_positions"]
 
 
 def draw_item(run_dir: Path, item: Item, record: Record) -> list[Path]:
@@ -100,7 +100,7 @@ def attended_frames(
     """
     folder = run_dir / "thumbnails" / pair_stem(record.item_id, record.condition_id)
     share = pooled_share(tensors, definition)
-    position = _slot_positions(record, tensors)
+    position = slot_positions(record, tensors)
     units, slots, pictures = [], [], []
     for unit in np.argsort(-share, kind="stable")[:count].tolist():
         slot = int(np.argmax(tensors.units.evidence[unit]))
@@ -126,10 +126,13 @@ def attended_frames(
     )
 
 
-def _slot_positions(record: Record, tensors: PairTensors) -> Int[np.ndarray, "unit slot"]:
+def slot_positions(record: Record, tensors: PairTensors) -> Int[np.ndarray, "unit slot"]:
     """Which slot of the selection each place of each unit shows; -1 where empty.
 
     Units take the slots in the order shown.
+
+    Raises:
+        DamagedRunError: record and tensor file speak of different frames.
     """
     filled = np.isfinite(tensors.units.shown_seconds)
     shown = np.array([slot.frame_index for slot in record.slots], dtype=np.int64)

@@ -23,7 +23,7 @@ from diagnostics.store.atomic import publish
 from diagnostics.store.canonical import condition_id, plain
 from diagnostics.store.tensor_parts import AXES, PARTS, PairTensors, schema_of
 
-__all__ = ["TENSOR_SCHEMA", "read_layer", "read_tensors", "tensor_fault", "write_tensors"]
+__all__ = ["TENSOR_SCHEMA", "opened_tensors", "read_layer", "read_tensors", "tensor_fault", "write_tensors"]
 
 TENSOR_SCHEMA = 1
 """Version of the file's layout, in its attribute `schema`."""
@@ -119,7 +119,7 @@ def read_tensors(path: Path, only: Collection[str] | None = None) -> PairTensors
         FileNotFoundError: there is no such file.
         DamagedRunError: it is no tensor file of this schema, or cannot be read.
     """
-    with _opened(path) as file:
+    with opened_tensors(path) as file:
         return _read(file, PARTS if only is None else only)
 
 
@@ -134,13 +134,19 @@ def read_layer(path: Path, location: str, place: int) -> np.ndarray:
     Raises:
         FileNotFoundError, DamagedRunError: as `read_tensors`.
     """
-    with _opened(path) as file:
+    with opened_tensors(path) as file:
         found: np.ndarray = file[location][place]
         return found
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[h5py.File]:
+def opened_tensors(path: Path) -> Iterator[h5py.File]:
+    """A tensor file of this schema, open for reading.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DamagedRunError: it is no tensor file of this schema, or cannot be read.
+    """
     try:
         with h5py.File(path, "r", locking=False) as file:
             _require_schema(file)

@@ -1,0 +1,266 @@
+"""One measurement as the page shows it: question, answer, frames, attention, effects."""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from diagnostics.data.items import Item, option_letter
+from diagnostics.experiments.definitions import Definition
+from diagnostics.experiments.definitions import pooled_share as pool_heads
+from diagnostics.report.from_run import (
+    headline_definition,
+    patch_attention,
+    pooled_share,
+    record_tensors,
+    unit_mass,
+)
+from diagnostics.report.item_pictures import slot_positions
+from diagnostics.report.page.panels import panels_of
+from diagnostics.report.page.quantised import quantised
+from diagnostics.store import PairTensors, Record, pair_stem
+
+__all__ = ["HEADS_AT_MOST", "LAYER_PATCHES_AT_MOST", "PARTS_READ", "detail_of", "patch_grids"]
+
+PARTS_READ = (
+    "units",
+    "tokens",
+    "attention",
+    "similarity",
+    "control",
+    "unit_maps",
+    "lens",
+    "knockout",
+    "patching",
+)
+"""Parts of a tensor file that the page has a use for."""
+
+HEADS_AT_MOST = 128 * 1024
+"""Numbers of one item's attention by layer, head and unit up to which the page carries it."""
+
+LAYER_PATCHES_AT_MOST = 64 * 1024
+"""Numbers of one item's attention by layer and patch up to which the page carries it."""
+
+_LONGEST_REPLY = 20_000
+
+
+def detail_of(
+    run_dir: Path, record: Record, item: Item | None, settings: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """JSON values of one measurement; arrays as `quantised` tells them.
+
+    Args:
+        item: as it was asked under the record's condition; None where the run kept no words.
+        settings: the experiment's own configuration.
+
+    Raises:
+        DamagedRunError: a file cannot be read, or record and tensor file disagree.
+        IncompleteRunError: the tensor file is missing.
+    """
+    tensors = _tensors(run_dir, record)
+    units = _units(record, tensors)
+    detail = {
+        **_words(record, item),
+        "windows": _windows(item),
+        "duration": _finite(record.source_seconds),
+        "units": units,
+        "pictures": _pictures(run_dir, record, tensors),
+    }
+    if tensors is not None:
+        detail |= _attention(tensors)
+        detail["panels"] = panels_of(record, tensors, settings or {})
+    return detail
+
+
+def _tensors(run_dir: Path, record: Record) -> PairTensors | None:
+    if record.error is not None or record.tensor_file is None:
+        return None
+    return record_tensors(run_dir, record, PARTS_READ)
+
+
+# -- words
+
+
+def _words(record: Record, item: Item | None) -> dict[str, Any]:
+    return {
+        "item": record.item_id,
+        "video": record.video_id,
+        "question": None if item is None else item.question,
+        "turns": [] if item is None else [[turn.role, turn.text] for turn in item.turns],
+        "options": _options(record, item),
+        "raw": None if record.raw is None else record.raw[:_LONGEST_REPLY],
+        "rule": record.rule,
+        "error": None if record.error is None else [record.error.type, record.error.message],
+        "warnings": list(record.warnings),
+        "selection": record.selection_rule,
+        "seconds": {name: _finite(value) for name, value in record.seconds.items()},
+        "variants": {name: _finite(value) for name, value in record.measures.items() if "@" in name},
+    }
+
+
+def _options(record: Record, item: Item | None) -> list[dict[str, Any]]:
+    """Each option: letter, text or null, probability of the letter as the reply's first token or null."""
+    texts = {} if item is None else {option_letter(place): text for place, text in enumerate(item.options)}
+    letters = list(dict.fromkeys([*texts, *record.option_logprobs]))
+    return [
+        {"letter": letter, "text": texts.get(letter), "p": _probability(record.option_logprobs.get(letter))}
+        for letter in letters
+    ]
+
+
+def _probability(logprob: float | None) -> float | None:
+    return None if logprob is None else float(f"{math.exp(logprob):.4g}")
+
+
+def _windows(item: Item | None) -> list[list[float]]:
+    windows = () if item is None or item.evidence is None else item.evidence.windows
+    told = [[window.start_seconds, window.end_seconds] for window in windows]
+    return [window for window in told if all(map(math.isfinite, window))]
+
+
+# -- frames
+
+
+def _units(record: Record, tensors: PairTensors | None) -> dict[str, Any]:
+    """What was shown, by temporal unit; by frame where there are no tensors to say what a unit is."""
+    if tensors is None:
+        slots = record.slots
+        return {
+            "kind": "frame",
+            "seconds": [_finite(slot.true_seconds) for slot in slots],
+            "shown": [_finite(slot.shown_seconds) for slot in slots],
+            "frames": [[slot.frame_index] for slot in slots],
+            "evidence": None,
+            "key": None,
+        }
+    units = tensors.units
+    return {
+        "kind": "unit",
+        "seconds": [_first(row) for row in units.true_seconds],
+        "shown": [_first(row) for row in units.shown_seconds],
+        "frames": [[int(index) for index in row if index >= 0] for row in units.frame_index],
+        "evidence": units.evidence.any(axis=1).tolist(),
+        "key": None if tensors.similarity is None else tensors.similarity.is_key.tolist(),
+    }
+
+
+def _pictures(run_dir: Path, record: Record, tensors: PairTensors | None) -> list[dict[str, Any]]:
+    """The thumbnails that were saved: the unit and the place in it, and a `data:` address."""
+    folder = run_dir / "thumbnails" / pair_stem(record.item_id, record.condition_id)
+    if not folder.is_dir():
+        return []
+    files = {int(path.stem): path for path in sorted(folder.glob("*.jpg"))}
+    if tensors is None:
+        places = {slot: (slot, 0) for slot in range(len(record.slots))}
+    else:
+        positions = slot_positions(record, tensors)
+        places = {int(positions[unit, place]): (unit, place) for unit, place in np.ndindex(positions.shape)}
+    return [
+        {"unit": int(places[slot][0]), "place": int(places[slot][1]), "src": _address(path)}
+        for slot, path in files.items()
+        if slot in places
+    ]
+
+
+def _address(path: Path) -> str:
+    return f"data:image/jpeg;base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"
+
+
+# -- attention
+
+
+def _attention(tensors: PairTensors) -> dict[str, Any]:
+    """Attention by unit, by layer and head, and by patch; nothing where it was not captured."""
+    if tensors.attention is None or not tensors.role:
+        return {}
+    definition = _definition(tensors)
+    mass = np.asarray(tensors.attention.unit_mass, np.float64)
+    role = tensors.role.index(definition.role)
+    heads = mass[:, :, role]
+    share = patch_attention(tensors, definition)
+    grids, patches = patch_grids(tensors, share / share.sum() if share.sum() > 0 else share)
+    return {
+        "share": quantised(pooled_share(tensors, definition)),
+        "control": _control(tensors, definition),
+        "attention": {
+            "layers": [int(layer) for layer in tensors.layer],
+            "roles": list(tensors.role),
+            "role": definition.role,
+            "definition": definition.as_columns(),
+            "n_heads": int(mass.shape[1]),
+            "mass": quantised(mass.mean(axis=1).swapaxes(0, 1)),
+            "heads": quantised(heads) if heads.size <= HEADS_AT_MOST else None,
+        },
+        "patches": {
+            "grids": grids,
+            "heat": quantised(patches),
+            "layers": _layer_patches(tensors, role),
+        },
+    }
+
+
+def _definition(tensors: PairTensors) -> Definition:
+    """The run's headline definition; of a file that names none, all layers and heads of the role it names, or
+    of its first."""
+    if set(Definition.__dataclass_fields__) <= set(tensors.definitions):
+        return headline_definition(tensors)
+    role = tensors.definitions.get("role")
+    return Definition(str(role) if role in tensors.role else tensors.role[0])
+
+
+def _control(tensors: PairTensors, definition: Definition) -> dict[str, Any] | None:
+    """Attention by unit under the control of what is shown, pooled as the headline's."""
+    if tensors.control is None:
+        return None
+    _, taken = unit_mass(tensors, definition)
+    blank = np.asarray(tensors.control.unit_mass[:, :, tensors.role.index(definition.role)], np.float64)
+    counts = np.bincount(tensors.tokens.unit_index, minlength=len(tensors.units.frame_index))
+    return {"kind": tensors.control.kind, "share": quantised(pool_heads(definition, blank[taken], counts))}
+
+
+def _layer_patches(tensors: PairTensors, role: int) -> dict[str, Any] | None:
+    """Each layer's attention by patch, of what it gives the video; None where that is too much to carry."""
+    assert tensors.attention is not None
+    mass = np.asarray(tensors.attention.token_mass[:, role], np.float64)
+    if mass.size > LAYER_PATCHES_AT_MOST:
+        return None
+    total = mass.sum(axis=1, keepdims=True)
+    shares = np.divide(mass, total, out=np.full(mass.shape, np.nan), where=total > 0)
+    return quantised(np.stack([patch_grids(tensors, layer)[1] for layer in shares]))
+
+
+def patch_grids(
+    tensors: PairTensors, values: Float[np.ndarray, " token"]
+) -> tuple[list[list[int]], Float[np.ndarray, " patch"]]:
+    """A number of each visual token, in its place.
+
+    Returns:
+        Rows and columns of each unit's grid, and the grids one after the other, row by row; NaN where a grid
+        has no token.
+    """
+    unit, row, col = (
+        np.asarray(part, np.int64)
+        for part in (tensors.tokens.unit_index, tensors.tokens.row, tensors.tokens.col)
+    )
+    sizes = np.zeros((len(tensors.units.frame_index), 2), np.int64)
+    np.maximum.at(sizes, unit, np.stack([row, col], axis=1) + 1)
+    starts = np.concatenate([[0], np.cumsum(sizes.prod(axis=1))])
+    placed = np.full(int(starts[-1]), np.nan)
+    placed[starts[unit] + row * sizes[unit, 1] + col] = values
+    return sizes.tolist(), placed
+
+
+def _first(values: Float[np.ndarray, " slot"]) -> float | None:
+    """The first number of a unit's slots that is one."""
+    known = values[np.isfinite(values)]
+    return float(known[0]) if known.size else None
+
+
+def _finite(value: float | None) -> float | None:
+    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")
