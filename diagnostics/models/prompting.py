@@ -17,13 +17,11 @@ import numpy.typing as npt
 from einops import rearrange
 from jaxtyping import UInt8
 
-import hooks
 from diagnostics.data.items import Item
 from diagnostics.errors import ControlTokenError, PromptTooLongError
 from diagnostics.models.cropping import cropped_notice
 from diagnostics.video.selection import Frames, Selection
 from diagnostics.video.sound import read_sound
-from hooks.layout import Layout, lay_out
 
 if TYPE_CHECKING:
     from diagnostics.models.loading import LoadedModel
@@ -149,9 +147,15 @@ def prepare_inputs(
     positions = loaded.family.positions(loaded.model, inputs)
     if positions is not None:
         inputs["position_ids"] = positions
-    layout, unmapped = _layout(loaded, inputs, len(frames.selection) if form == "video" else None)
-    sizes = None if layout is None else _unit_sizes(layout)
-    told = _notices(loaded, inputs, frames, layout) if form == "video" else ()
+    # Not at the top: `hooks` imports torch, and prompts for an endpoint are written without it.
+    from diagnostics.models.laid_out import mapped, placeholder_count, time_faults, unit_sizes
+
+    layout, unmapped = mapped(loaded, inputs, len(frames.selection) if form == "video" else None)
+    sizes = None if layout is None else unit_sizes(layout)
+    told: list[str] = []
+    if form == "video":
+        told = _notices(loaded, inputs, frames)
+        told += time_faults(loaded, inputs, frames, layout, told)
     return Prompt(
         inputs=inputs,
         text=written.chat,
@@ -161,7 +165,7 @@ def prepare_inputs(
         n_tokens=n_tokens,
         notices=(*heard, *told, *unmapped),
         grids=tuple(loaded.family.grids(loaded.model, inputs)),
-        n_visual=_placeholders(loaded, inputs) if sizes is None else sum(sizes),
+        n_visual=placeholder_count(loaded, inputs) if sizes is None else sum(sizes),
         unit_sizes=sizes,
     )
 
@@ -311,39 +315,13 @@ def _channels_first(
     return rearrange(pixels, "slot height width channel -> slot channel height width")
 
 
-def _placeholders(loaded: LoadedModel, inputs: Any) -> int:
-    ids = loaded.family.placeholders(loaded.model)
-    visual = {token for kind, token in ids.items() if kind in (hooks.Kind.VIDEO, hooks.Kind.IMAGE)}
-    return int(np.isin(inputs["input_ids"].numpy(), list(visual)).sum())
-
-
-def _layout(loaded: LoadedModel, inputs: Any, n_frames: int | None) -> tuple[Layout | None, tuple[str, ...]]:
-    """Where the prompt's visual tokens are; or nothing, and what is to be said of it."""
-    try:
-        return lay_out(loaded.family, loaded.model, loaded.processor, inputs, row=0, n_frames=n_frames), ()
-    except hooks.TokenMapError as error:  # an answer needs no map; what does will raise this again
-        return None, (f"layout_unknown: {error.problem}",)
-
-
-def _unit_sizes(layout: Layout) -> tuple[int, ...]:
-    visual = np.isin(layout.kind, (hooks.Kind.VIDEO, hooks.Kind.IMAGE))
-    sizes: list[int] = np.bincount(layout.unit[visual], minlength=len(layout.unit_grid)).tolist()
-    return tuple(sizes)
-
-
-def _notices(loaded: LoadedModel, inputs: Any, frames: Frames, layout: Layout | None) -> tuple[str, ...]:
-    """What is to be said of a video: by its family, of its size, and what the inputs misstate about the
-    frames' times, whatever the family."""
-    found = [
+def _notices(loaded: LoadedModel, inputs: Any, frames: Frames) -> list[str]:
+    """What is to be said of a video by its family, and of its size."""
+    return [
         *loaded.family.notices(frames.selection, loaded.model, inputs),
         *cut_away(loaded, frames),
         *shrunk(loaded.family.shown_size(loaded.processor, inputs), merged_patch(loaded.processor), frames),
     ]
-    if layout is None:
-        return tuple(found)
-    said = {notice.partition(":")[0] for notice in found}
-    faults = hooks.layout_faults(loaded.family, loaded.model, inputs, layout, frames.selection)
-    return (*found, *(one for one in faults if one.partition(":")[0] not in said))
 
 
 def cut_away(loaded: LoadedModel, frames: Frames) -> list[str]:
