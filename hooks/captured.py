@@ -29,6 +29,7 @@ class _Arrays:
     sink_units: Float[np.ndarray, "layer head role unit"] | None
     row_units: Float[np.ndarray, "layer head query unit"] | None
     row_rest: Float[np.ndarray, "layer head query"] | None
+    row_sink_units: Float[np.ndarray, "layer head query unit"] | None
     row_positions: Int[np.ndarray, " query"]
     row_counts: Int[np.ndarray, " role"]
 
@@ -120,6 +121,11 @@ class Captured:
         """Attention of every captured row to each unit, before any mean over rows."""
         return self._asked("row_units", "keep_rows")
 
+    def row_sink_unit_mass(self) -> Float[np.ndarray, "layer head query unit"]:
+        """The part of `row_unit_mass` that goes to sink tokens."""
+        self._asked("row_units", "keep_rows")
+        return self._asked("row_sink_units", "sinks")
+
     def row_rest_mass(self) -> Float[np.ndarray, "layer head query"]:
         """Attention of every captured row to all that is not video or image."""
         return self._asked("row_rest", "keep_rows")
@@ -202,7 +208,7 @@ class Captured:
         kept = self._plan.keep_rows
 
         def rows(part: int) -> np.ndarray | None:
-            if not kept:
+            if not kept or part >= len(ordered[0].kept[0]):
                 return None
             return np.stack(
                 [torch.cat([pair[part] for pair in mass.kept], dim=1).cpu().numpy() for mass in ordered]
@@ -219,6 +225,7 @@ class Captured:
             sink_units=stack("sink_units"),
             row_units=rows(0),
             row_rest=rows(1),
+            row_sink_units=rows(2),
             row_positions=np.concatenate(
                 [self._plan.positions, np.array(ordered[0].decoded, dtype=np.int64)]
             ),

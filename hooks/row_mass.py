@@ -154,7 +154,8 @@ class LayerMass:
         self.value_rest = zeros(heads, roles) if plan.value_weighted else None
         self.sinks = sinks
         self.sink_units = None if sinks is None else zeros(heads, roles, plan.n_units)
-        self.kept: list[tuple[Tensor, Tensor]] = []
+        self.kept: list[tuple[Tensor, ...]] = []
+        """Of each run of rows: units, rest, and where sinks are scored the part of units on them."""
 
     def add_prompt_rows(
         self,
@@ -234,7 +235,7 @@ class LayerMass:
                 kept.append(self._rows(scores, norm, visual, other))
             del scores  # before the next group's are made
         if kept:
-            self.kept.append((torch.cat([u for u, _ in kept]), torch.cat([r for _, r in kept])))
+            self.kept.append(tuple(torch.cat(parts) for parts in zip(*kept, strict=True)))
 
     def _reduce(
         self,
@@ -272,13 +273,19 @@ class LayerMass:
                 self.value_tokens[:, : shared.shape[-1]] += shared
             self.value_rest[here] += weighted @ other
 
-    def _rows(self, scores: Tensor, norm: Tensor, visual: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
-        """Mass per row, [g, r, unit], and what is not video, [g, r]; a few rows at a time to save memory."""
+    def _rows(self, scores: Tensor, norm: Tensor, visual: Tensor, other: Tensor) -> tuple[Tensor, ...]:
+        """Mass per row, [g, r, unit], what is not video, [g, r], and the part of the first on sinks, if they
+        are scored; a few rows at a time to save memory."""
         norm = rearrange(norm, "g 1 r -> g r")
-        units = [
-            self._per_unit(part[..., visual]) for part in scores.split(max(1, scores.shape[1] // 8), dim=1)
-        ]
-        return torch.cat(units, dim=1) / norm[..., None], (scores @ other) / norm
+        sinks = None if self.sinks is None else self.sinks[: len(visual)].to(scores.device)
+        units, on_sinks = [], []
+        for part in scores.split(max(1, scores.shape[1] // 8), dim=1):
+            per_token = part[..., visual]
+            units.append(self._per_unit(per_token))
+            if sinks is not None:
+                on_sinks.append(self._per_unit(per_token * sinks))
+        found = torch.cat(units, dim=1) / norm[..., None], (scores @ other) / norm
+        return (*found, torch.cat(on_sinks, dim=1) / norm[..., None]) if on_sinks else found
 
     def _per_unit(self, per_token: Float[Tensor, "*axes token"]) -> Float[Tensor, "*axes unit"]:
         """Sum of each unit's tokens. Units are contiguous, so runs of equal size are one reshape."""

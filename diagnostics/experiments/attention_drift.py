@@ -403,7 +403,7 @@ class Measurement:
             attention=attention_part(
                 captured, value_weighted=self.config.value_weighted, sinks=self.config.sinks
             ),
-            rows=kept_rows(captured) if self.config.keep_rows else None,
+            rows=kept_rows(captured, sinks=self.config.sinks) if self.config.keep_rows else None,
             similarity=None if redundancy is None else similarity_part(redundancy),
             control=None if control is None else control_part(captured, control, self.config.control),
             answer=parts.Answer(np.array(reply.option_logits, np.float32), reply.text),

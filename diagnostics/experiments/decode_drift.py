@@ -140,7 +140,7 @@ class _Measurement:
             ) as captured:
                 said = written(loaded, look.inputs, item, config.max_new_tokens, config.min_new_tokens)
         spans = phases(loaded.processor.tokenizer, said, config.reasoning, opened=look.prompt.text.rstrip())
-        decode, units = _rows(look, captured, said)
+        decode, units = _rows(look, captured, said, self._sinks is not None)
         fields = record_fields(self._context, look, said.reply)
         fields["measures"] |= _measures(look, decode, spans, config.least_rows)
         fields["measures"] |= _reading_drift(look, captured, units, spans)
@@ -226,18 +226,26 @@ def _decode(tokenizer: object, tokens: Sequence[int]) -> str:
 
 
 def _rows(
-    look: Look, captured: hooks.Captured, said: Written
+    look: Look, captured: hooks.Captured, said: Written, sinks: bool
 ) -> tuple[parts.Decode, Float[np.ndarray, "layer head row unit"]]:
     """The rows that wrote the reply: for the file, and by unit."""
     positions = captured.row_positions
     first = int(np.searchsorted(positions, len(look.tokens) - 1))
     units = captured.row_unit_mass()[:, :, first:]
     evidence = units[..., look.evidence_units].sum(axis=-1, dtype=np.float64)
+    on_sinks = {}
+    if sinks:
+        sink_units = captured.row_sink_unit_mass()[:, :, first:]
+        on_sinks = {
+            "sink_visual_mass": sink_units.sum(axis=-1),
+            "sink_evidence_mass": sink_units[..., look.evidence_units].sum(axis=-1),
+        }
     decode = parts.Decode(
         written=np.array(said.tokens, np.int32),
         keys=(positions[first:] + 1).astype(np.int32),
         visual_mass=units.sum(axis=-1, dtype=np.float64).astype(np.float32),
         evidence_mass=evidence.astype(np.float32),
+        **on_sinks,
     )
     return decode, units
 

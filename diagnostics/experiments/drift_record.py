@@ -79,10 +79,13 @@ def similarity_part(redundancy: Redundancy) -> parts.Similarity:
     )
 
 
-def kept_rows(captured: hooks.Captured) -> parts.Rows:
+def kept_rows(captured: hooks.Captured, *, sinks: bool = False) -> parts.Rows:
     """Every query row by itself."""
     return parts.Rows(
-        captured.row_positions.astype(np.int32), captured.row_unit_mass(), captured.row_rest_mass()
+        captured.row_positions.astype(np.int32),
+        captured.row_unit_mass(),
+        captured.row_rest_mass(),
+        captured.row_sink_unit_mass() if sinks else None,
     )
 
 

@@ -113,11 +113,13 @@ class Attention:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Attention of every captured query row by itself; `position` is the row's place in the prompt."""
+    """Attention of every captured query row by itself; `position` is the row's place in the prompt,
+    `sink_unit_mass` the part of `unit_mass` that goes to sink tokens."""
 
     position: Int32[np.ndarray, " query"]
     unit_mass: Float32[np.ndarray, "layer head query unit"]
     rest_mass: Float32[np.ndarray, "layer head query"]
+    sink_unit_mass: Float32[np.ndarray, "layer head query unit"] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +166,16 @@ class Decode:
         keys: how many positions it could look at.
         visual_mass: attention on the video, a share of all attention of the row.
         evidence_mass: the part of it on units that show evidence.
+        sink_visual_mass, sink_evidence_mass: the parts of the two that go to sink tokens: less them, and as a
+            share of what is left, the sink-filtered twins.
     """
 
     written: Int32[np.ndarray, " query"]
     keys: Int32[np.ndarray, " query"]
     visual_mass: Float32[np.ndarray, "layer head query"]
     evidence_mass: Float32[np.ndarray, "layer head query"]
+    sink_visual_mass: Float32[np.ndarray, "layer head query"] | None = None
+    sink_evidence_mass: Float32[np.ndarray, "layer head query"] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,9 @@ def test_scores_and_mass_against_the_residual_stream_and_eager_attention(bench, 
     sinks = hooks.Sinks((3, 9), threshold=float(np.median(phi)), first_layer=1)
     with (
         torch.no_grad(),
-        hooks.attention_rows(bench.model, tokens, ("question", "last"), sinks=sinks) as captured,
+        hooks.attention_rows(
+            bench.model, tokens, ("question", "last"), sinks=sinks, keep_rows=True
+        ) as captured,
     ):
         observed = bench.model(**inputs).logits
     with torch.no_grad():
@@ -83,6 +85,8 @@ def test_scores_and_mass_against_the_residual_stream_and_eager_attention(bench, 
     assert mask.any()
     assert not mask[1:].all()
     assert np.array_equal(sinks.of(captured.sink_score()), mask)
+    each = attention[:, :, captured.row_positions][..., tokens.visual] * mask[:, None, None]
+    assert np.abs(captured.row_sink_unit_mass() - tokens.unit_sum(each)).max() <= TOLERANCE
     for role in ("question", "last"):
         rows = attention[:, :, tokens.rows(role)][..., tokens.visual].mean(2)
         wanted = tokens.unit_sum(rows * mask[:, None])
@@ -97,10 +101,13 @@ def test_generated_rows_have_sinks_too(bench):
     inputs = bench.prompt(frames=4)
     tokens = _map(bench, inputs)
     sinks = hooks.Sinks((3, 9), threshold=0.0, first_layer=0)
-    with hooks.attention_rows(bench.model, tokens, "last", sinks=sinks, generated=True) as captured:
+    with hooks.attention_rows(
+        bench.model, tokens, "last", sinks=sinks, generated=True, keep_rows=True
+    ) as captured:
         bench.model.generate(**inputs, max_new_tokens=4, do_sample=False, eos_token_id=None)
     assert captured.row_counts["generated"] == 3
     assert np.abs(captured.sink_unit_mass() - captured.unit_mass()).max() <= TOLERANCE
+    assert np.abs(captured.row_sink_unit_mass() - captured.row_unit_mass()).max() <= TOLERANCE
 
 
 def test_without_dimensions_nothing_is_a_sink(qwen3):

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import torch
@@ -210,6 +211,20 @@ def test_what_had_to_go_on_changes_nothing_before_it(run, diagnose: Diagnose, tm
         assert not any("phase=forced" in name for name in other["measures"])
         for name, value in other["measures"].items():
             assert line["measures"][name] == pytest.approx(value, abs=1e-6), name
+
+
+def test_what_goes_to_sinks_is_in_the_file(run) -> None:
+    folder, _ = run
+    for line in lines_of(folder):
+        with h5py.File(folder / line["tensor_file"]) as file:
+            for name in ("visual_mass", "evidence_mass"):
+                whole, part = file[f"decode/{name}"][...], file[f"decode/sink_{name}"][...]
+                assert whole.shape == part.shape
+                assert (part >= 0).all()
+                assert (part <= whole + 1e-5).all()
+            # The prefill's last row is the role `last`.
+            of_role = file["attention/sink_unit_mass"][:, :, file["role"].asstr()[...].tolist().index("last")]
+            assert np.abs(file["decode/sink_visual_mass"][:, :, 0] - of_role.sum(-1)).max() <= 1e-5
 
 
 def test_tables_are_means_of_the_lines(run) -> None:

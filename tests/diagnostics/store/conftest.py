@@ -87,7 +87,9 @@ def _tensors(
             sink_score=rng.random((layers, tokens), dtype=np.float32) if full else None,
             sink_unit_mass=unit_mass * np.float32(0.5) if full else None,
         ),
-        rows=Rows(np.arange(queries, dtype=np.int32), row_mass, row_rest) if full else None,
+        rows=Rows(np.arange(queries, dtype=np.int32), row_mass, row_rest, row_mass * np.float32(0.5))
+        if full
+        else None,
         similarity=Similarity(
             rng.random((units, units), dtype=np.float32),
             np.arange(units) == 1,
