@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -206,10 +207,11 @@ def _attention(tensors: PairTensors) -> dict[str, Any]:
 
 
 def _definition(tensors: PairTensors) -> Definition:
-    """The run's headline definition; of a file that names none, all layers and heads of the role it names, or
-    of its first."""
+    """The run's headline definition; of a file that names none, all layers and heads of the role it names. Of
+    an item that has no rows of that role (an open-ended one has no options), its first."""
     if set(Definition.__dataclass_fields__) <= set(tensors.definitions):
-        return headline_definition(tensors)
+        headline = headline_definition(tensors)
+        return headline if headline.role in tensors.role else replace(headline, role=tensors.role[0])
     role = tensors.definitions.get("role")
     return Definition(str(role) if role in tensors.role else tensors.role[0])
 
