@@ -82,8 +82,8 @@ class Family:
             (`hooks.sdpa_intercept`).
         auto_class: transformers' class that loads its checkpoints with the output head.
         tells_time: True where the prompt writes a time before each unit of a video.
-        told_by_metadata: True where `video_metadata` alone tells the frames' times, so that an engine with a
-            processor of its own can be given it (vLLM).
+        told_by_metadata: True where `video_metadata` alone tells an engine with a processor of its own (vLLM)
+            the frames' times, and its prompts were found to be those of transformers.
         takes_pixel_cap: True where the processor knows `cap_pixels_per_frame`.
         least_frames: fewest frames the processor takes; a single frame is given so many times.
         units_alone: True where the vision tower looks at one temporal unit at a time, whose encodings can be

@@ -317,7 +317,6 @@ FAMILY = _Molmo2(
     name="molmo2",
     model_types=("molmo2",),
     tells_time=True,
-    told_by_metadata=True,
     most_videos=1,
     mixes_kinds=False,
 )

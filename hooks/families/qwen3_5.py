@@ -30,6 +30,5 @@ FAMILY = _Qwen35(
     model_types=("qwen3_5", "qwen3_5_moe"),
     unit_delimited=True,
     tells_time=True,
-    told_by_metadata=True,
     takes_pixel_cap=True,
 )

@@ -321,6 +321,4 @@ def _delimiters(picture: _Picture, unit: int) -> list[Mark]:
     return [Mark(Kind.DELIMITER, unit, np.array(beside, dtype=np.int64))]
 
 
-FAMILY = _SmolVLM(
-    name="smolvlm", model_types=("smolvlm",), tells_time=True, told_by_metadata=True, mixes_kinds=False
-)
+FAMILY = _SmolVLM(name="smolvlm", model_types=("smolvlm",), tells_time=True, mixes_kinds=False)

@@ -242,7 +242,6 @@ FAMILY = _VideoLlama3(
     name="video_llama_3",
     model_types=("video_llama_3",),
     tells_time=True,
-    told_by_metadata=True,
     units_alone=True,
 )
-UNCOMPRESSED = replace(FAMILY, name="video_llama_3_uncompressed", told_by_metadata=False, compressed=False)
+UNCOMPRESSED = replace(FAMILY, name="video_llama_3_uncompressed", compressed=False)

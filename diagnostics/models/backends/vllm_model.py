@@ -299,8 +299,8 @@ def _check_fit(model: ModelConfig, prompting: Prompting) -> None:
     if not prompting.family.told_by_metadata:
         raise ConfigError(
             f"backend=vllm would tell {model.name} ({prompting.architecture.model_type}) other times of its "
-            "frames than it was trained with.",
-            remedy="Choose backend=hf.",
+            "frames than backend=hf, or its prompts were never compared with those.",
+            remedy="Choose backend=hf, or serve it and choose backend=openai.",
         )
     if model.sound:
         raise ConfigError("model.sound is for backend=hf.", remedy="Set model.sound=false.")
