@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +47,7 @@ def run(budget: int, films: dict[str, Film], questions, tmp_path_factory: pytest
     return done
 
 
-def test_every_film_is_measured_and_only_what_the_budget_shrinks_is_warned_of(
+def test_every_film_is_measured_and_only_shrinking_and_crowded_times_are_warned_of(
     run: Run, films: dict[str, Film], budget: int
 ) -> None:
     names = CLIPS if budget < 768 else ("world.mp4",)
@@ -56,8 +57,17 @@ def test_every_film_is_measured_and_only_what_the_budget_shrinks_is_warned_of(
         height, width = films[record.item_id].size
         tall, wide = resized(budget, height, width, factor=32, limits=LIMITS)
         shrunk = tall <= height - 32 or wide <= width - 32
-        told = f"shrunk_by_pixel_limits: {width}x{height} shown as {wide}x{tall}"
-        assert record.warnings == ((told,) if shrunk else ()), record.item_id
+        expected = [f"shrunk_by_pixel_limits: {width}x{height} shown as {wide}x{tall}"] if shrunk else []
+        # The prompt tells tenths of a second, the mean of each unit's two frames.
+        seconds = [slot.frame_index / record.source_fps for slot in record.slots]
+        ends = zip(seconds[::2], [*seconds[1::2], seconds[-1]], strict=False)
+        units = [f"{(first + last) / 2:.1f}" for first, last in ends]
+        if same := sum(one == other for one, other in pairwise(units)):
+            expected.append(
+                f"shared_times: {same} of {len(units) - 1} pairs of neighbouring units are told the same "
+                "time, though their frames differ in time"
+            )
+        assert list(record.warnings) == expected, record.item_id
 
 
 def test_frames_are_uniform_from_the_first_to_the_last(run: Run, films: dict[str, Film], budget: int) -> None:
