@@ -17,6 +17,7 @@ from pydantic.dataclasses import dataclass
 from diagnostics.data.subset import SubsetConfig
 from diagnostics.errors import ConfigError
 from diagnostics.models.config import BackendConfig, ModelConfig
+from diagnostics.models.own_family import family_sha256
 from diagnostics.store.canonical import config_hash
 from diagnostics.strict import STRICT, from_mapping, near_match
 
@@ -170,6 +171,8 @@ class RunConfig:
 
 
 _KEYS = ("exp", "model", "data", "sampling", "backend", "reading", "shard", "out", "threads", "benchmark_run")
+_FAMILY_SOURCE = "family_sha256"
+"""Of the file behind `model.family`: no setting, but part of what a run is."""
 _FOR_DATA = "for_data"
 """Values that an experiment's YAML file has for one kind of data: its other keys look them up."""
 
@@ -192,10 +195,11 @@ def run_config(values: Mapping[str, Any]) -> RunConfig:
     subset = {field.name: data.pop(field.name) for field in _fields(SubsetConfig) if field.name in data}
     name = data.pop("name")
     data.pop("instruction", None)  # the backend's configuration has taken it over
+    model = {key: value for key, value in values["model"].items() if key != _FAMILY_SOURCE}
     return RunConfig(
         experiment=exp.pop("name"),
         exp=exp,
-        model=from_mapping(ModelConfig, values["model"], "model"),
+        model=from_mapping(ModelConfig, model, "model"),
         data=DataConfig(
             name=name,
             loader=data.pop("loader", name),
@@ -209,8 +213,17 @@ def run_config(values: Mapping[str, Any]) -> RunConfig:
         out=None if values["out"] is None else str(values["out"]),
         threads=from_mapping(_Threads, {"threads": values["threads"]}, "(root)").threads,
         benchmark_run=None if values.get("benchmark_run") is None else str(values["benchmark_run"]),
-        resolved=_plain(values),
+        resolved=_plain({**values, "model": _with_source(values["model"])}),
     )
+
+
+def _with_source(model: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With the hash of a person's own family file, where one is named; a stored configuration has it already,
+    of the file that measured."""
+    if model.get("family") is None or _FAMILY_SOURCE in model:
+        return model
+    digest = family_sha256(str(model["family"]))
+    return model if digest is None else {**model, _FAMILY_SOURCE: digest}
 
 
 def _backend(values: Mapping[str, Any]) -> BackendConfig:

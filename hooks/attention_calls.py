@@ -93,7 +93,7 @@ class _Route:
     blockers: list[Blocker] = field(default_factory=list)
     plan: BlockPlan | None = None
     past: int = 0
-    """Positions before the forward that runs; kept up to date where a layer attends in a window."""
+    """Positions before the forward that runs; kept up to date where keys of them may have been dropped."""
 
 
 _ROUTES: dict[int, _Route] = {}
@@ -149,6 +149,13 @@ def _intercepted_attention(
         raise UnsupportedModelError(
             f"{type(module).__name__} attends with {query.shape[1]} heads; {route.heads} are configured.",
             remedy="This model cannot be captured: which head is which is not known.",
+        )
+    if key.shape[2] < route.past + query.shape[2]:
+        raise UnsupportedModelError(
+            f"{type(module).__name__} attends to {key.shape[2]} keys after {route.past} positions and "
+            f"{query.shape[2]} new ones: its cache lets go of keys.",
+            remedy="Such rows cannot be captured: which positions are left is not known. Read prompts with "
+            "use_cache=False.",
         )
     plan = route.plan
     call = AttentionCall(route.layer, query, key, value, mask, scaling, plan)
@@ -276,7 +283,7 @@ def attached(
             _detach(model, family, modules, watcher, blocker)
             raise
     try:
-        with family.whole_prompt(model), _past_noted(family.text_model(model), modules):
+        with family.whole_prompt(model), _past_noted(family, model, modules):
             yield
     finally:
         with _LOCK:
@@ -284,15 +291,21 @@ def attached(
 
 
 @contextmanager
-def _past_noted(text: nn.Module, modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Keep each route's `past` up to date: where keys are dropped, their number says it no longer."""
-    if "sliding_attention" not in (getattr(text.config, "layer_types", None) or ()):
+def _past_noted(family: Family, model: Any, modules: Sequence[nn.Module]) -> Iterator[None]:
+    """Keep each route's `past` up to date: where keys are dropped, their number says it no longer.
+
+    By what the cache says it has seen, under whatever name it is given. Code of a checkpoint's own may keep
+    states in something that does not say.
+    """
+    text = family.text_model(model)
+    windows = "sliding_attention" in (getattr(text.config, "layer_types", None) or ())
+    if not windows and family.attention_road == "interface":
         yield
         return
 
-    def note(_module: nn.Module, _args: tuple, kwargs: dict) -> None:
-        cache = kwargs.get("cache", kwargs.get("past_key_values"))
-        past = 0 if cache is None else int(cache.get_seq_length())
+    def note(_module: nn.Module, args: tuple, kwargs: dict) -> None:
+        given = (*args, *kwargs.values())
+        past = max((int(one.get_seq_length()) for one in given if hasattr(one, "get_seq_length")), default=0)
         for module in modules:
             if id(module) in _ROUTES:
                 _ROUTES[id(module)].past = past

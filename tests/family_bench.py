@@ -17,7 +17,18 @@ from jaxtyping import Float, Int, UInt8
 import hooks
 from diagnostics.models.miniatures import miniature
 
-__all__ = ["OPTIONS", "QUESTION", "SIZE", "Clip", "FamilyBench", "clip", "make_bench", "picture", "sound"]
+__all__ = [
+    "OPTIONS",
+    "QUESTION",
+    "SIZE",
+    "Clip",
+    "FamilyBench",
+    "clip",
+    "make_bench",
+    "picture",
+    "sharpened",
+    "sound",
+]
 
 QUESTION = "What colour is the lesion in this video?"
 OPTIONS = ("A. white", "B. deep green")
@@ -184,6 +195,11 @@ def _joined(known: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]
 def make_bench(name: str) -> FamilyBench:
     """The miniature of a model type, once a session, sharpened so that attention tells positions apart."""
     model, processor = miniature(name).make(seed=7)
+    return FamilyBench(name, sharpened(model), processor, hooks.family_of(model))
+
+
+def sharpened(model: Any) -> Any:
+    """The model with attention far from uniform: a random tiny one would attend everywhere alike."""
     family = hooks.family_of(model)
     layers = family.layers(model)
     with torch.no_grad():
@@ -196,4 +212,4 @@ def make_bench(name: str) -> FamilyBench:
             else:
                 attention.q_proj.weight.mul_(20.0)
                 attention.k_proj.weight.mul_(10.0)
-    return FamilyBench(name, model, processor, family)
+    return model

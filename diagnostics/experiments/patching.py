@@ -26,7 +26,7 @@ from scipy.stats import spearmanr
 import hooks
 import probes
 from diagnostics.data.items import Item
-from diagnostics.errors import ItemError
+from diagnostics.errors import ConfigError, ItemError
 from diagnostics.experiments.context import Context
 from diagnostics.experiments.inside import (
     Look,
@@ -128,6 +128,17 @@ def _others(item: Item, items: Sequence[Item]) -> list[Item]:
     return [other for other in items if other.video_id != item.video_id]
 
 
+def _refuse_beside(model: Any) -> None:
+    """Layers that read more than the stream would go on with the other run's: no item can be patched."""
+    family = hooks.family_of(model)
+    if beside := family.beside_stream(model):
+        raise ConfigError(
+            f"States of {family.name} cannot be patched: what enters a layer is not all that it knows, there"
+            f" are {beside} too.",
+            remedy="Block edges or heads instead (+exp=knockout, +exp=heads), or patch another model.",
+        )
+
+
 class _Show:
     """The clean slots and, behind them, as many corrupt ones: both are read together and shown apart."""
 
@@ -172,8 +183,12 @@ class _Measurement:
         self._checked = self._reusing = False
 
     def __call__(self, pair: Pair, source: Source) -> Measured:
-        """Record fields and tensors; raises `ObservationError`, or `ItemError` without letters."""
+        """Record fields and tensors; raises `ObservationError`, or `ItemError` without letters.
+
+        The first item raises `ConfigError` where no state of the model could be patched.
+        """
         model, config = self._context.model.model, self._config
+        _refuse_beside(model)
         clean, corrupt = (look_inside(self._context, source.item, frames) for frames in _apart(source.frames))
         gold = clean.gold
         if len(clean.letters) < 2:

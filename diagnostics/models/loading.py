@@ -21,6 +21,7 @@ from transformers.utils import logging as transformers_logging
 
 from diagnostics.errors import CheckpointError, ConfigError
 from diagnostics.models.config import ModelConfig
+from diagnostics.models.own_family import family_sha256
 from diagnostics.models.prompting import video_size
 from diagnostics.models.remote_code import refuse_code_elsewhere, trusts_code
 from hooks.errors import FamilyError, UnsupportedModelError
@@ -130,9 +131,10 @@ def _loaded(config: ModelConfig, path: str, model: Any, processor: Any, family: 
         config=config,
         context=context,
         trained_positions=config.trained_positions or context,
-        provenance=_provenance(model, processor, path)
+        provenance=_provenance(model, processor, family, path)
         | {
             "family": f"{type(family).__module__}.{type(family).__qualname__}",
+            "family_sha256": family_sha256(type(family).__module__),
             "generation": put_aside,
             "remote_code": trusts_code(config),
         },
@@ -347,7 +349,8 @@ def _device(name: str) -> torch.device:
     return torch.device("cpu")
 
 
-def _provenance(model: Any, processor: Any, path: str) -> dict[str, Any]:
+def _provenance(model: Any, processor: Any, family: Family, path: str) -> dict[str, Any]:
+    video = processor.video_processor
     text = model.config.get_text_config()
     return {
         "path": path,
@@ -359,7 +362,7 @@ def _provenance(model: Any, processor: Any, path: str) -> dict[str, Any]:
         "heads": text.num_attention_heads,
         "key_value_heads": text.num_key_value_heads,
         "device": str(model.device),
-        "video_size": video_size(processor),
+        "video_size": video_size(processor) | {name: getattr(video, name) for name in family.size_rules},
     }
 
 

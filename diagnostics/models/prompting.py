@@ -47,6 +47,8 @@ __all__ = [
     "video_size",
 ]
 
+_CLOCK = 1e-3
+"""Seconds within which a picture is told its own time."""
 _PLACES = ("{question}", "{options}")
 
 Form = Literal["video", "images", "nothing"]
@@ -136,8 +138,8 @@ def prepare_inputs(
     written = chat_text(loaded.processor, item, len(frames.selection), instruction=instruction, form=form)
     arguments = _visual_arguments(loaded, frames, form, frame_pixels)
     heard: tuple[str, ...] = ()
-    if form == "video" and loaded.config.sound:
-        sound, heard = _sound(loaded, item)
+    if loaded.config.sound:
+        sound, heard = _sound(loaded, item, frames, form)
         arguments |= sound
     arguments |= _first_token_once(loaded.processor.tokenizer, written.chat)
     inputs = loaded.processor(text=[written.chat], return_tensors="pt", **arguments)
@@ -296,9 +298,13 @@ def _visual_arguments(
     return arguments
 
 
-def _sound(loaded: LoadedModel, item: Item) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _sound(
+    loaded: LoadedModel, item: Item, frames: Frames, form: Form
+) -> tuple[dict[str, Any], tuple[str, ...]]:
     """What the processor is given of the item's sound, and what is to be said of it. It is the sound of the
     item's own video, within its clip where it has one, whichever frames are shown."""
+    if form != "video":
+        return {}, (f"no_sound: {'text' if form == 'nothing' else 'pictures'} alone, no video to hear",)
     path = item.audio or item.video
     rate = int(loaded.processor.feature_extractor.sampling_rate)
     samples = read_sound(path, rate)
@@ -306,7 +312,23 @@ def _sound(loaded: LoadedModel, item: Item) -> tuple[dict[str, Any], tuple[str, 
         samples = samples[slice(*(round(seconds * rate) for seconds in item.clip))]
     if samples is None or not len(samples):
         return {}, (f"no_sound: {path.name} has none",)
-    return loaded.family.sound_arguments(loaded.processor, samples), ()
+    told = _heard_beside(path.name, item, frames)
+    return loaded.family.sound_arguments(loaded.processor, samples), told
+
+
+def _heard_beside(name: str, item: Item, frames: Frames) -> tuple[str, ...]:
+    """Where pictures are not the video's own at their own times, that its sound is heard all the same."""
+    selection = frames.selection
+    true = selection.true_seconds
+    own = np.array([slot.source == item.video_id for slot in selection.slots])
+    own &= np.abs(true - selection.shown_seconds) < _CLOCK  # NaN of a blank picture is not
+    own &= np.fmax.accumulate(true) <= true
+    if own.all():
+        return ()
+    return (
+        f"sound_unchanged: {name} is heard as it is, {int((~own).sum())} of {len(own)} pictures are not its"
+        " own or not at their times",
+    )
 
 
 def _channels_first(
@@ -320,6 +342,7 @@ def _notices(loaded: LoadedModel, inputs: Any, frames: Frames) -> list[str]:
     return [
         *loaded.family.notices(frames.selection, loaded.model, inputs),
         *cut_away(loaded, frames),
+        *squeezed(loaded, frames),
         *shrunk(loaded.family.shown_size(loaded.processor, inputs), merged_patch(loaded.processor), frames),
     ]
 
@@ -328,6 +351,20 @@ def cut_away(loaded: LoadedModel, frames: Frames) -> list[str]:
     """What the processor leaves of the frames where it shows their middle alone."""
     height, width = frames.pixels.shape[1:3]
     return cropped_notice((height, width), loaded.family.middle_shown(loaded.processor, height, width))
+
+
+def squeezed(loaded: LoadedModel, frames: Frames) -> list[str]:
+    """What a processor of one size for all frames makes of their shape and resolution; frames that are only
+    made larger lose nothing."""
+    fixed = loaded.family.fixed_size(loaded.processor)
+    height, width = loaded.family.middle_shown(loaded.processor, *frames.pixels.shape[1:3])
+    if fixed is None:
+        return []
+    # Pixels that the frame's shape would have at the fixed height, within the rounding of one.
+    kept_shape = abs(fixed[0] * width / height - fixed[1]) < 1
+    if kept_shape and fixed[0] >= height and fixed[1] >= width:
+        return []
+    return [f"fixed_size: {width}x{height} shown as {fixed[1]}x{fixed[0]}, as frames of any shape are"]
 
 
 def control_tokens(tokenizer: Any) -> set[str]:

@@ -16,7 +16,7 @@ from typing import Any
 from hooks.errors import UnsupportedModelError
 from hooks.families._family import Encoder, Family, Shown
 from hooks.families._frames import FrameFamily
-from hooks.families._grid import GridFamily, VisionIds, grids_of_row, time_before
+from hooks.families._grid import GridFamily, VisionIds, counted_off, time_before
 from hooks.families._own import assigned, family_at, installed_family, installed_types, use_family
 from hooks.families._runs import beside, split_runs, text_before
 from hooks.families._sources import Kind, Mark, Source, Unit, array, frames_given, full_grid, sequence
@@ -34,13 +34,13 @@ __all__ = [
     "VisionIds",
     "array",
     "beside",
+    "counted_off",
     "families",
     "family_at",
     "family_named",
     "family_of",
     "frames_given",
     "full_grid",
-    "grids_of_row",
     "sequence",
     "split_runs",
     "text_before",

@@ -94,6 +94,7 @@ class Family:
         hears: True where the sound of a video can be woven into its prompt.
         size_with_call: True where the processor's class has limits of its own for videos that win over its
             video processor's: they are then given with each call.
+        size_rules: what of the video processor sizes frames beside its `size`, by name, for the manifest.
     """
 
     name: str
@@ -111,6 +112,7 @@ class Family:
     mixes_kinds: bool = True
     hears: bool = False
     size_with_call: bool = False
+    size_rules: tuple[str, ...] = ()
 
     # Where the parts of the model are
 
@@ -293,8 +295,15 @@ class Family:
 
     def shown_size(self, processor: Any, inputs: Mapping[str, Any]) -> tuple[int, int] | None:  # noqa: ARG002
         """Height and width that the first video's frames were resized to; None where the family resizes all
-        frames to one size."""
+        frames to one size (`fixed_size`)."""
         return None
+
+    def fixed_size(self, processor: Any) -> tuple[int, int] | None:
+        """Height and width that what is shown of any frame (`middle_shown`) is resized to; None where frames
+        keep their shape. Read off the video processor's `size` where that names both."""
+        size = dict(getattr(processor.video_processor, "size", None) or {})
+        height, width = size.get("height"), size.get("width")
+        return None if height is None or width is None else (int(height), int(width))
 
     def sound_arguments(
         self,

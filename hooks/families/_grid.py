@@ -28,10 +28,11 @@ from hooks.families._sources import (
     frames_given,
     full_grid,
     sequence,
+    token_id,
 )
 from hooks.text_spans import TokenText
 
-__all__ = ["GridFamily", "VisionIds", "check_types", "grids_of_row", "time_before"]
+__all__ = ["GridFamily", "VisionIds", "check_types", "counted_off", "time_before"]
 
 _TIME = re.compile(r"<(\d+(?:\.\d+)?) seconds>$")
 _LONGEST_TIME = 24  # tokens; "<133200.0 seconds>" is 12 where every digit is one
@@ -74,13 +75,8 @@ class GridFamily(Family):
 
     def token_ids(self, model: Any) -> VisionIds:
         """Placeholder and delimiter ids, from the model's configuration."""
-        config = model.config
-        return VisionIds(
-            video=config.video_token_id,
-            image=config.image_token_id,
-            start=config.vision_start_token_id,
-            end=config.vision_end_token_id,
-        )
+        names = ("video_token_id", "image_token_id", "vision_start_token_id", "vision_end_token_id")
+        return VisionIds(*(token_id(model, name) for name in names))
 
     def stands(
         self, model: Any, ids: Int[np.ndarray, "batch position"]
@@ -128,15 +124,11 @@ class GridFamily(Family):
         for kind, grid_name in ((Kind.VIDEO, "video_grid_thw"), (Kind.IMAGE, "image_grid_thw")):
             merged = _merged_grids(inputs, grid_name, merge)
             here = stands[kind] & ~padding
-            counts = here.sum(axis=1)
             sizes = merged.prod(axis=1)
-            first, after = grids_of_row(counts, sizes, row, grid_name)
             starts = np.cumsum(sizes) - sizes
-            positions = np.flatnonzero(here[row])
-            edges = np.cumsum(sizes[first:after])[:-1]
-            blocks = np.split(positions, edges) if after > first else []
-            frames = frames_given(n_frames, after - first) if kind is Kind.VIDEO else [1] * (after - first)
-            for number, block in zip(range(first, after), blocks, strict=True):
+            blocks = counted_off(here, sizes, row, grid_name)
+            frames = frames_given(n_frames, len(blocks)) if kind is Kind.VIDEO else [1] * len(blocks)
+            for (number, block), given in zip(blocks.items(), frames, strict=True):
                 units, rows, cols = (int(size) for size in merged[number])
                 found.append(
                     _Placed(
@@ -145,7 +137,7 @@ class GridFamily(Family):
                         positions=block,
                         feature_start=int(starts[number]),
                         seconds_per_unit=self._seconds_per_unit(inputs, kind, number),
-                        n_frames=frames[number - first],
+                        n_frames=given,
                     )
                 )
         return sorted(found, key=lambda one: int(one.positions[0]))
@@ -262,13 +254,15 @@ def _merged_grids(inputs: Mapping[str, Any], name: str, merge: int) -> Int[np.nd
     return grids // np.array([1, merge, merge])
 
 
-def grids_of_row(
-    counts: Int[np.ndarray, " batch"], sizes: Int[np.ndarray, " source"], row: int, name: str
-) -> tuple[int, int]:
-    """First and one-past-last source of a row: sources come in batch order, so tokens are counted off.
+def counted_off(
+    stands: Bool[np.ndarray, "batch position"], sizes: Int[np.ndarray, " source"], row: int, name: str
+) -> dict[int, Int[np.ndarray, " token"]]:
+    """The sources of a row, by number in the batch, and where each one's placeholders are.
+
+    Sources come in batch order, so placeholders are counted off.
 
     Args:
-        counts: placeholders of each row of the batch.
+        stands: where placeholders of their kind stand, padding left out.
         sizes: tokens of each source of the batch.
         row: which row.
         name: what gave the sizes, for the error.
@@ -277,7 +271,7 @@ def grids_of_row(
         TokenMapError: the counts are not those of whole sources.
     """
     ends = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    through = np.concatenate([[0], np.cumsum(counts)])
+    through = np.concatenate([[0], np.cumsum(stands.sum(axis=1))])
     if ends[-1] != through[-1]:
         raise TokenMapError(
             f"The prompt holds {through[-1]} placeholders for {name}, whose sizes {sizes.tolist()} (merged)"
@@ -292,7 +286,11 @@ def grids_of_row(
             f" whole ones of {sizes.tolist()} (merged) gives.",
             remedy=REPORT,
         )
-    return int(borders[row]), int(borders[row + 1])
+    first, after = int(borders[row]), int(borders[row + 1])
+    if first == after:
+        return {}
+    blocks = np.split(np.flatnonzero(stands[row]), np.cumsum(sizes[first:after])[:-1])
+    return dict(zip(range(first, after), blocks, strict=True))
 
 
 def _slots(placed: _Placed, per_unit: int) -> Int[np.ndarray, "unit slot"]:

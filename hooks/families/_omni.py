@@ -33,8 +33,8 @@ from torch import Tensor
 
 from hooks.errors import TokenMapError
 from hooks.families._family import Shown
-from hooks.families._grid import GridFamily, VisionIds, check_types, grids_of_row
-from hooks.families._sources import REPORT, Kind, Mark, Source, array, sequence
+from hooks.families._grid import GridFamily, VisionIds, check_types, counted_off
+from hooks.families._sources import REPORT, Kind, Mark, Source, array, sequence, token_id
 from hooks.families._spacing import spacing_notices, told_spacing
 
 __all__ = ["OmniFamily"]
@@ -65,7 +65,7 @@ class OmniFamily(GridFamily):
 
     def placeholders(self, model: Any) -> dict[Kind, int]:
         """As in the base class, and the sound's."""
-        return {**super().placeholders(model), Kind.AUDIO: int(model.config.audio_token_id)}
+        return {**super().placeholders(model), Kind.AUDIO: token_id(model, "audio_token_id")}
 
     def audio_tokens(self, model: Any, frames: Int[np.ndarray, " sound"]) -> Int[np.ndarray, " sound"]:
         """Tokens of sounds of so many mel frames (100 a second)."""
@@ -92,25 +92,20 @@ class OmniFamily(GridFamily):
         mask = inputs.get("feature_attention_mask")
         frames = np.empty(0, np.int64) if mask is None else array(mask).astype(np.int64).sum(axis=-1)
         sizes = np.asarray(self.audio_tokens(model, frames), dtype=np.int64)
-        first, after = grids_of_row(here.sum(axis=1), sizes, row, "feature_attention_mask")
-        positions = np.flatnonzero(here[row])
-        check_types(inputs, row, Kind.AUDIO, positions)
-        blocks = np.split(positions, np.cumsum(sizes[first:after])[:-1]) if after > first else []
-        return [self._sound(model, ids[row], block) for block in blocks]
+        blocks = counted_off(here, sizes, row, "feature_attention_mask")
+        check_types(inputs, row, Kind.AUDIO, np.flatnonzero(here[row]))
+        return [self._sound(model, ids[row], block) for block in blocks.values()]
 
     def _sound(
         self, model: Any, ids: Int[np.ndarray, " position"], block: Int[np.ndarray, " token"]
     ) -> Source:
         """One sound between its delimiters, among which only it and a video may stand."""
-        config, vision = model.config, self.token_ids(model)
-        begin = _last(ids, config.audio_start_token_id, int(block[0]))
-        end = _first(ids, config.audio_end_token_id, int(block[-1]))
+        token, vision = token_id(model, "audio_token_id"), self.token_ids(model)
+        begin = _last(ids, token_id(model, "audio_start_token_id"), int(block[0]))
+        end = _first(ids, token_id(model, "audio_end_token_id"), int(block[-1]))
         inside = np.arange(begin + 1, end)
-        mine = inside[ids[inside] == config.audio_token_id]
-        if (
-            not np.array_equal(mine, block)
-            or not np.isin(ids[inside], (config.audio_token_id, vision.video)).all()
-        ):
+        mine = inside[ids[inside] == token]
+        if not np.array_equal(mine, block) or not np.isin(ids[inside], (token, vision.video)).all():
             raise TokenMapError(
                 f"The {len(block)} tokens of a sound from position {block[0]} are not between delimiters.",
                 remedy=REPORT,
@@ -135,9 +130,9 @@ class OmniFamily(GridFamily):
     ) -> tuple[list[Mark], dict[int, float]]:
         """As in the base class; a video with its sound has that sound's delimiters inside its own."""
         begin = int(placed.positions[0])
-        if not _has_sound(ids, begin, self.token_ids(model), model.config):
+        if not _has_sound(ids, begin, self.token_ids(model), token_id(model, "audio_start_token_id")):
             return super()._surroundings(model, tokenizer, ids, number, placed, apart)
-        end = _first(ids, model.config.audio_end_token_id, int(placed.positions[-1]))
+        end = _first(ids, token_id(model, "audio_end_token_id"), int(placed.positions[-1]))
         inside = np.arange(begin, end)
         mine = inside[ids[inside] == self.token_ids(model).video]
         closes = end + 1 < len(ids) and ids[end + 1] == self.token_ids(model).end
@@ -163,7 +158,7 @@ class OmniFamily(GridFamily):
         `use_audio_in_video=True`."""
         ids = np.atleast_2d(array(inputs["input_ids"]))
         opens = ids[:, :-1] == self.token_ids(model).start
-        return bool((opens & (ids[:, 1:] == model.config.audio_start_token_id)).any())
+        return bool((opens & (ids[:, 1:] == token_id(model, "audio_start_token_id"))).any())
 
     def video_arguments(self, shown: Shown) -> dict[str, Any]:
         """The rate of the shown frames, which is all the processor makes of their times: one for all videos
@@ -218,9 +213,9 @@ class OmniFamily(GridFamily):
         return found
 
 
-def _has_sound(ids: Int[np.ndarray, " position"], begin: int, vision: VisionIds, config: Any) -> bool:
+def _has_sound(ids: Int[np.ndarray, " position"], begin: int, vision: VisionIds, opening: int) -> bool:
     """Whether a video that begins here has its sound among its tokens."""
-    return begin >= 2 and ids[begin - 1] == config.audio_start_token_id and ids[begin - 2] == vision.start
+    return begin >= 2 and ids[begin - 1] == opening and ids[begin - 2] == vision.start
 
 
 def _last(ids: Int[np.ndarray, " position"], token: int, before: int) -> int:

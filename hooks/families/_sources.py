@@ -13,7 +13,18 @@ from jaxtyping import Bool, Int
 
 from hooks.errors import TokenMapError
 
-__all__ = ["REPORT", "Kind", "Mark", "Source", "Unit", "array", "frames_given", "full_grid", "sequence"]
+__all__ = [
+    "REPORT",
+    "Kind",
+    "Mark",
+    "Source",
+    "Unit",
+    "array",
+    "frames_given",
+    "full_grid",
+    "sequence",
+    "token_id",
+]
 
 REPORT = "The processor and the model disagree: use one checkpoint for both, and report it if you do."
 
@@ -90,6 +101,21 @@ def full_grid(rows: int, cols: int) -> tuple[Int[np.ndarray, " token"], Int[np.n
 def array(value: Any) -> np.ndarray:
     """A tensor on any device, or a list, as a NumPy array."""
     return value.detach().cpu().numpy() if hasattr(value, "detach") else np.asarray(value)
+
+
+def token_id(model: Any, name: str) -> int:
+    """The id that the model's configuration gives a token of the prompt's layout.
+
+    Raises:
+        TokenMapError: it gives none; transformers' own defaults of some families leave ids out.
+    """
+    found = getattr(model.config, name, None)
+    if found is None:
+        raise TokenMapError(
+            f"The configuration of {type(model).__name__} has no {name}.",
+            remedy="Take config.json as it was published with the checkpoint, or add the token's id to it.",
+        )
+    return int(found)
 
 
 def sequence(

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from hooks.errors import TokenMapError
 from hooks.families._frames import FrameFamily, frame_units, require_run
-from hooks.families._grid import grids_of_row
+from hooks.families._grid import counted_off
 from hooks.families._sources import REPORT, Kind, Mark, Source, Unit, array, frames_given, full_grid, sequence
 
 __all__ = ["TiledFamily", "selected_states"]
@@ -142,9 +142,7 @@ class TiledFamily(FrameFamily):
         stands = (ids == self.placeholders(model)[kind]) & ~padding
         counted = np.asarray(sizes, dtype=np.int64)
         name = "the videos" if kind is Kind.VIDEO else "the images"
-        first, after = grids_of_row(stands.sum(axis=1), counted, row, name)
-        blocks = np.split(np.flatnonzero(stands[row]), np.cumsum(counted[first:after])[:-1])
-        numbered = list(zip(range(first, after), blocks, strict=False))
+        numbered = list(counted_off(stands, counted, row, name).items())
         for number, block in numbered:
             require_run(block, f"{kind.name.lower()} {number}")
         return numbered

@@ -36,7 +36,7 @@ from torch import Tensor, nn
 
 from hooks.errors import TokenMapError
 from hooks.families._family import Family, Shown
-from hooks.families._grid import check_types, grids_of_row
+from hooks.families._grid import check_types, counted_off
 from hooks.families._runs import beside, text_before
 from hooks.families._sources import (
     REPORT,
@@ -121,12 +121,10 @@ class _Gemma4(Family):
             here = (ids == token) & ~padding
             sources = [_frame_sizes(one, _pooling(model)) for one in _of_kind(inputs, kind)]
             sizes = np.array([one.prod(axis=1).sum() for one in sources], dtype=np.int64)
-            first, after = grids_of_row(here.sum(axis=1), sizes, row, _NAMES[kind])
-            positions = np.flatnonzero(here[row])
-            check_types(inputs, row, kind, positions)
-            blocks = np.split(positions, np.cumsum(sizes[first:after])[:-1]) if after > first else []
-            given = frames_given(n_frames, after - first) if kind is Kind.VIDEO else [1] * (after - first)
-            for number, (block, frames) in enumerate(zip(blocks, given, strict=True), start=first):
+            blocks = counted_off(here, sizes, row, _NAMES[kind])
+            check_types(inputs, row, kind, np.flatnonzero(here[row]))
+            given = frames_given(n_frames, len(blocks)) if kind is Kind.VIDEO else [1] * len(blocks)
+            for (number, block), frames in zip(blocks.items(), given, strict=True):
                 start = int(sizes[:number].sum())
                 grids = sources[number]
                 found.append(_source(model, tokenizer, ids[row], kind, block, grids, start, frames))
@@ -261,4 +259,6 @@ def _unsliced(hidden: Tensor, per_layer: Any, rotary: Any, masks: Any, *_: Any, 
     return hidden, per_layer, rotary, masks
 
 
-FAMILY = _Gemma4(name="gemma4", model_types=("gemma4",), tells_time=True)
+FAMILY = _Gemma4(
+    name="gemma4", model_types=("gemma4",), tells_time=True, size_rules=("max_soft_tokens", "patch_size")
+)

@@ -64,6 +64,13 @@ class _LlavaNextVideo(TiledFamily):
         tall, wide = (round(video.crop_size[side] / scale) for side in ("height", "width"))
         return min(height, tall), min(width, wide)
 
+    def fixed_size(self, processor: Any) -> tuple[int, int] | None:
+        """Of the middle: `crop_size`."""
+        video = processor.video_processor
+        if not video.do_center_crop:
+            return None
+        return int(video.crop_size["height"]), int(video.crop_size["width"])
+
     def context(self, model: Any) -> int:
         """As in the base class, times the factor that positions are divided by."""
         text = model.config.get_text_config()

@@ -357,6 +357,7 @@ def _unit(frame: Sequence[_Picture], index: int, feature: int) -> Unit:
 FAMILY = _MiniCPMV(
     name="minicpmv4_6",
     model_types=("minicpmv4_6", "minicpmv4_7"),
+    size_rules=("scale_resolution", "max_slice_nums", "slice_mode"),
     # Seen in 5.16 and 5.20, whose processor makes one table of all videos' grids; not in 5.24.
     equal_videos=tuple(map(int, transformers.__version__.split(".")[:2])) < (5, 24),
 )

@@ -43,7 +43,7 @@ from torch import Tensor
 
 from hooks.errors import TokenMapError
 from hooks.families._family import Family
-from hooks.families._grid import grids_of_row
+from hooks.families._grid import counted_off
 from hooks.families._runs import beside, split_runs, text_before
 from hooks.families._sources import (
     REPORT,
@@ -104,15 +104,12 @@ class _Molmo2(Family):
         token = self.placeholders(model)[Kind.VIDEO]
         kind, grids = _grids(inputs)
         sizes = _sizes(kind, grids)
-        counts = ((ids == token) & ~padding).sum(axis=1)
-        first, after = grids_of_row(counts, sizes, row, f"{kind.name.lower()}_grids")
-        positions = np.flatnonzero((ids[row] == token) & ~padding[row])
-        blocks = np.split(positions, np.cumsum(sizes[first:after])[:-1]) if after > first else []
-        frames = frames_given(n_frames, after - first) if kind is Kind.VIDEO else [None] * (after - first)
+        blocks = counted_off((ids == token) & ~padding, sizes, row, f"{kind.name.lower()}_grids")
+        frames = frames_given(n_frames, len(blocks)) if kind is Kind.VIDEO else [None] * len(blocks)
         starts = np.cumsum(sizes) - sizes
         marks = _Marks.of(model, tokenizer)
         found: list[Source] = []
-        for number, block, given in zip(range(first, after), blocks, frames, strict=True):
+        for (number, block), given in zip(blocks.items(), frames, strict=True):
             grid = grids[number].tolist()
             if kind is Kind.IMAGE:
                 found.append(_image(ids[row], block, grid, int(starts[number]), marks))

@@ -29,7 +29,7 @@ from torch import Tensor
 from hooks.errors import TokenMapError
 from hooks.families._family import Encoder
 from hooks.families._frames import FrameFamily, frame_units, require_run
-from hooks.families._grid import grids_of_row
+from hooks.families._grid import counted_off
 from hooks.families._sources import REPORT, Kind, Source, Unit, frames_given, full_grid, sequence
 
 __all__ = ["FAMILY"]
@@ -113,9 +113,7 @@ class _PerceptionLM(FrameFamily):
         stands = (ids == self.placeholders(model)[kind]) & ~padding
         sizes, side = self._sizes(model, inputs, kind)
         counted = np.asarray(sizes, dtype=np.int64)
-        first, after = grids_of_row(stands.sum(axis=1), counted, row, _PIXELS[kind])
-        blocks = np.split(np.flatnonzero(stands[row]), np.cumsum(counted[first:after])[:-1])
-        numbered = list(zip(range(first, after), blocks, strict=False))
+        numbered = list(counted_off(stands, counted, row, _PIXELS[kind]).items())
         for number, block in numbered:
             require_run(block, f"{kind.name.lower()} {number}")
         return numbered, side

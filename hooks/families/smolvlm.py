@@ -134,6 +134,11 @@ class _SmolVLM(Family):
             feature += len(group) * side**2
         return found
 
+    def fixed_size(self, processor: Any) -> tuple[int, int] | None:
+        """A square of `max_image_size`."""
+        side = int(processor.video_processor.max_image_size["longest_edge"])
+        return side, side
+
     def grids(self, model: Any, inputs: Mapping[str, Any]) -> list[tuple[int, int, int]]:
         """One entry for each sequence's pictures, padding pictures among them."""
         if inputs.get("pixel_values") is None:
@@ -321,4 +326,10 @@ def _delimiters(picture: _Picture, unit: int) -> list[Mark]:
     return [Mark(Kind.DELIMITER, unit, np.array(beside, dtype=np.int64))]
 
 
-FAMILY = _SmolVLM(name="smolvlm", model_types=("smolvlm",), tells_time=True, mixes_kinds=False)
+FAMILY = _SmolVLM(
+    name="smolvlm",
+    model_types=("smolvlm",),
+    tells_time=True,
+    mixes_kinds=False,
+    size_rules=("max_image_size",),
+)

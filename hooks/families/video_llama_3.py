@@ -35,7 +35,7 @@ from torch import Tensor
 
 from hooks.errors import TokenMapError
 from hooks.families._family import Family, Shown
-from hooks.families._grid import check_types, grids_of_row
+from hooks.families._grid import check_types, counted_off
 from hooks.families._runs import split_runs, text_before
 from hooks.families._sources import (
     REPORT,
@@ -81,14 +81,12 @@ class _VideoLlama3(Family):
             merged = _merged(inputs, kind)
             kept = np.split(_kept(inputs, kind, merged), np.cumsum(merged.prod(axis=1))[:-1])
             sizes = np.array([int(one.sum()) for one in kept], dtype=np.int64)[: len(merged)]
-            counts = ((ids == token) & ~padding).sum(axis=1)
-            first, after = grids_of_row(counts, sizes, row, f"{kind.name.lower()}s")
-            positions = np.flatnonzero((ids[row] == token) & ~padding[row])
-            check_types(inputs, row, kind, positions)
-            blocks = np.split(positions, np.cumsum(sizes[first:after])[:-1]) if after > first else []
-            frames = frames_given(n_frames, after - first) if kind is Kind.VIDEO else [1] * (after - first)
+            here = (ids == token) & ~padding
+            blocks = counted_off(here, sizes, row, f"{kind.name.lower()}s")
+            check_types(inputs, row, kind, np.flatnonzero(here[row]))
+            frames = frames_given(n_frames, len(blocks)) if kind is Kind.VIDEO else [1] * len(blocks)
             starts = np.cumsum(merged.prod(axis=1)) - merged.prod(axis=1)
-            for number, block, given in zip(range(first, after), blocks, frames, strict=True):
+            for (number, block), given in zip(blocks.items(), frames, strict=True):
                 grid = (int(merged[number][0]), int(merged[number][1]), int(merged[number][2]))
                 _check_frames(grid[0], given)
                 units = _units(grid, kept[number], block, int(starts[number]))

@@ -448,7 +448,7 @@ def test_half_precision_and_autocast_still_recompute_in_float32(fresh):
 
 
 @pytest.mark.parametrize("member", ["qwen3_vl_moe", "qwen2_vl"])
-def test_the_other_members_of_the_families(qwen3, qwen2_5, tokenizer, member):
+def test_the_other_members_of_the_families(qwen3, qwen2_5, member):
     """Model types that share a family's layout: mass against their own eager attention."""
     bench, config = _member(member, qwen3, qwen2_5)
     torch.manual_seed(3)

@@ -234,7 +234,7 @@ def test_units_are_told_their_frames_times(bench, frames):
     if np.isnan(told).all():
         return
     seconds = [given.shown_seconds[slots[slots >= 0]] for slots in tokens.unit_slots]
-    cut = 1.0 if (told == np.floor(told)).all() else 0.05
+    cut = 1.0 if bench.family.whole_seconds(bench.model) else 0.05
     for unit, own in enumerate(seconds):
         assert own.min() - cut < told[unit] < own.max() + 0.051, (
             f"unit {unit} shows {own}, is told {told[unit]}"

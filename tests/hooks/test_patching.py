@@ -288,7 +288,8 @@ def test_refusals(bench):
         hooks.patch_grid(bench.model, clean, corrupt, tokens, layers=(), **grid)
     with pytest.raises(hooks.InterventionError, match="No set"):
         hooks.patch_grid(bench.model, clean, corrupt, tokens, sets={}, **grid)
-    with pytest.raises(hooks.InterventionError, match="vocabulary of 448"):
-        hooks.patch_grid(bench.model, clean, corrupt, tokens, token_ids=(448,))
+    size = bench.model.get_output_embeddings().weight.shape[0]
+    with pytest.raises(hooks.InterventionError, match=f"vocabulary of {size}"):
+        hooks.patch_grid(bench.model, clean, corrupt, tokens, token_ids=(size,))
     with pytest.raises(hooks.InterventionError, match="sideways"):
         hooks.patch(bench.model, clean, corrupt, tokens, 0, [1], direction="sideways")

@@ -120,6 +120,32 @@ def test_a_failing_forward_leaves_nothing_behind(pair: tuple[FamilyBench, Any]) 
     assert hooks.verify_capture(twin, inputs, tokens, "last").identical
 
 
+def test_a_cache_that_lets_go_of_keys_is_refused(
+    pair: tuple[FamilyBench, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of such a call have keys of unknown positions. A cache that holds all is read as ever."""
+    bench, twin = pair
+    inputs = bench.inputs(clip(4))
+    tokens = bench.roles(inputs)
+    given, places = len(tokens) - 1, torch.full((3, 1, 1), len(tokens))
+    with torch.no_grad():
+        cache = twin(**inputs, use_cache=True).past_key_values
+        step = {"input_ids": inputs["input_ids"][:, -1:], "position_ids": places, "past_key_values": cache}
+        cache.crop(-1)
+        with hooks.attention_rows(twin, tokens, "last") as captured:
+            twin(**step)
+        assert captured.row_counts == {"last": 1}
+        cache.crop(-1)
+        for layer in cache.layers:
+            layer.keys, layer.values = layer.keys[:, :, -8:], layer.values[:, :, -8:]
+        monkeypatch.setattr(cache, "get_seq_length", lambda *_, **__: given)
+        with (
+            pytest.raises(hooks.UnsupportedModelError, match="lets go of keys"),
+            hooks.attention_rows(twin, tokens, "last"),
+        ):
+            twin(**step)
+
+
 # One attention module by itself
 
 

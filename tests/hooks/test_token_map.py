@@ -35,9 +35,11 @@ def test_without_a_question_the_text_after_the_video_is_taken_without_the_templa
 
 
 def test_tokens_merged_across_the_edges_of_a_text_belong_to_it(qwen3):
-    """The trained vocabulary has ' near' and ' end' as one token each: asking for 'ear the en' cuts both."""
-    tokens = _map(qwen3, qwen3.prompt(), question="ear the en")
-    assert _text(qwen3, tokens, tokens.question).strip() == "near the end"
+    """The trained vocabulary has ' lesion' and ' appears' as one token each: 'esion that app' cuts both."""
+    tokens = _map(
+        qwen3, qwen3.prompt(question="Which lesion that appears is red?"), question="esion that app"
+    )
+    assert _text(qwen3, tokens, tokens.question).strip() == "lesion that appears"
 
 
 def test_characters_spread_over_several_tokens_are_found(bench):

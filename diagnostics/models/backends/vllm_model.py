@@ -31,6 +31,7 @@ from diagnostics.models.prompting import (
     shrunk,
     video_size,
 )
+from diagnostics.models.remote_code import trusts_code
 
 if TYPE_CHECKING:
     from diagnostics.models.backends.vllm import Config
@@ -109,6 +110,7 @@ class ServedModel:
             "model": prompting.path,
             "revision": model.revision,
             "tokenizer_revision": model.revision,
+            "trust_remote_code": trusts_code(model),
             "dtype": _dtype(model, prompting.architecture),
             "seed": 0,
             "max_model_len": config.max_model_len or -1,

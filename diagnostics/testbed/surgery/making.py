@@ -17,7 +17,14 @@ __all__ = ["PREFIX", "SURGERIES", "named_checkpoint", "surgical_checkpoint"]
 PREFIX = "tiny/"
 
 SURGERIES: Mapping[str, bool] = MappingProxyType(
-    {"decoy": False, "blind_decoy": True, "drifting": True, "single_road": False, "order_blind": False}
+    {
+        "decoy": False,
+        "blind_decoy": True,
+        "drifting": True,
+        "first_stream": False,
+        "single_road": False,
+        "order_blind": False,
+    }
 )
 """Whether it takes a dose."""
 
@@ -88,7 +95,7 @@ def _bad_dose(name: str, written: str) -> ConfigError:
 
 
 def _write(name: str, dose: float | None, source: Path, folder: Path) -> None:
-    from diagnostics.testbed.surgery import attention, roads
+    from diagnostics.testbed.surgery import attention, roads, streams
 
     if name == "drifting":
         assert dose is not None
@@ -98,5 +105,7 @@ def _write(name: str, dose: float | None, source: Path, folder: Path) -> None:
     elif name == "blind_decoy":
         assert dose is not None
         attention.write_decoy(folder, source, dose)
+    elif name == "first_stream":
+        streams.write_first_stream(folder, source)
     else:
         roads.write_constructed(folder, source, steps=name == "order_blind")

@@ -26,6 +26,7 @@ from diagnostics.models.loading import LoadedModel
 from diagnostics.testbed.surgery.circuit import COLOUR_ROAD
 from diagnostics.validation.bench import Asked, Bench, share
 from diagnostics.validation.checks.evidence import measured_items
+from diagnostics.validation.checks.patching import restored
 from diagnostics.validation.rows import Row
 
 __all__ = ["rows"]
@@ -271,7 +272,7 @@ def _road(bench: Bench, asked: Sequence[Asked]) -> Iterator[Row]:
         elsewhere.append(float(by_head.max()))
         other = _other_colour(bench, loaded, asked, place)
         if other is not None:
-            for name, value in _patched(loaded, look, other, n_layers).items():
+            for name, value in _patched(loaded, look, other).items():
                 carried[name].append(value)
     yield Row.at_least(
         "single_road: knockout of the evidence head by head names the built head",
@@ -325,30 +326,12 @@ def _other_colour(bench: Bench, loaded: LoadedModel, asked: Sequence[Asked], pla
     return None
 
 
-def _patched(loaded: LoadedModel, clean: Look, corrupt: Look, n_layers: int) -> dict[str, float]:
-    """Restored shares of the logit difference: of the layers on one side of the road, the worst.
-
-    Nothing where the answer is not right with the clean video and wrong with the corrupt one.
-    """
-    layers = range(n_layers)
+def _patched(loaded: LoadedModel, clean: Look, corrupt: Look) -> dict[str, float]:
+    """Restored shares of the logit difference: of the layers on one side of the road, the worst."""
     visual = np.flatnonzero(clean.tokens.unit >= 0)
-    grid = hooks.patch_grid(
-        loaded.model,
-        clean.inputs,
-        corrupt.inputs,
-        clean.tokens,
-        token_ids=list(clean.letters),
-        layers=list(layers),
-        sets={"video": visual, "last": clean.tokens.last},
-    )
-    with_clean, with_corrupt = (
-        float(probes.logit_difference(one, clean.gold)) for one in (grid.clean, grid.corrupt)
-    )
-    if not with_clean > 0 > with_corrupt:
+    effect = restored(loaded, clean, corrupt, {"video": visual, "last": clean.tokens.last})
+    if effect is None:
         return {}
-    effect = probes.indirect_effect(
-        probes.logit_difference(grid.logits, clean.gold), with_clean, with_corrupt
-    )
     road = COLOUR_ROAD[0] + 1
     return {
         "before": float(effect[:road, 0].min()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
@@ -50,3 +51,12 @@ def test_the_command_of_the_page_runs(cache: Path, tmp_path: Path) -> None:
     model = manifest["checks"]["model"]
     assert model["class"] == "PeekForVideo"
     assert model["remote_code"] is True
+    source = tmp_path / "code" / "peek_family.py"
+    told = manifest["config"]["model"]["family_sha256"]
+    assert told == hashlib.sha256(source.read_bytes()).hexdigest()
+    source.write_text(code_of_the_page() + "# another map, as far as anybody knows", encoding="utf-8")
+    again = run(checkpoint)
+    assert again.returncode != 0
+    said = "".join((again.stdout + again.stderr).split())
+    assert "anotherconfiguration:model.family_sha256" in said
+    assert told in said

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import h5py
 import numpy as np
 import pytest
 
 from diagnostics.errors import ConfigError
-from diagnostics.experiments.patching import Config
+from diagnostics.experiments.patching import Config, _Measurement
 from diagnostics.experiments.patching_tables import effects
+from diagnostics.models.miniatures import miniature
 from diagnostics.strict import from_mapping
 from diagnostics.testbed.surgery import surgical_checkpoint
 
@@ -157,3 +161,12 @@ def test_effects_of_both_directions() -> None:
 def test_an_unknown_corruption_is_refused() -> None:
     with pytest.raises(ConfigError, match="corruption"):
         from_mapping(Config, {"corruption": "noise"}, where="exp")
+
+
+def test_a_model_whose_layers_know_more_than_the_stream_is_refused_before_the_first_item() -> None:
+    """Not once an item: nothing of the item has been looked at yet."""
+    model, _ = miniature("gemma4").make()
+    context: Any = SimpleNamespace(model=SimpleNamespace(model=model))
+    nothing: Any = None
+    with pytest.raises(ConfigError, match=r"gemma4 cannot be patched: .* keys and values that layers share"):
+        _Measurement(context, Config(), ExitStack())(nothing, nothing)

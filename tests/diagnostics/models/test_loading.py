@@ -15,7 +15,7 @@ from transformers.utils import logging as transformers_logging
 
 from diagnostics.errors import CheckpointError, ConfigError, ModelError, RunError
 from diagnostics.models.config import ModelConfig
-from diagnostics.models.loading import LoadedModel, load_model
+from diagnostics.models.loading import LoadedModel, load_model, outline_model
 
 from .conftest import FAMILIES, load
 
@@ -43,6 +43,22 @@ def test_what_was_saved_is_what_is_loaded(
     assert tuple(provenance[name] for name in ("layers", "heads", "key_value_heads")) == shape
     assert provenance["parameters"] == sum(value.numel() for value in own.parameters())
     assert loaded[family].context == {"qwen3_vl": 262_144, "qwen2_5_vl": 128_000}[family]
+
+
+@pytest.mark.parametrize(
+    ("family", "told"),
+    [
+        ("gemma4", {"max_soft_tokens": 70, "patch_size": 16}),
+        ("minicpmv4_6", {"scale_resolution": 112, "max_slice_nums": 4, "slice_mode": True}),
+        ("smolvlm", {"longest_edge": 168, "max_image_size": {"longest_edge": 84}}),
+    ],
+)
+def test_what_sizes_frames_is_in_the_manifest_where_no_size_does(
+    family: str, told: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DIAGNOSTICS_CACHE", str(tmp_path))
+    config = ModelConfig("miniature", f"miniature/{family}", device="cpu")
+    assert json.loads(json.dumps(outline_model(config).provenance["video_size"])) == told
 
 
 @pytest.mark.parametrize("family", FAMILIES)

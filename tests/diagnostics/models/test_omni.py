@@ -19,7 +19,10 @@ from diagnostics.models.backends.shared_prefix import answer_together, check_pos
 from diagnostics.models.config import ModelConfig
 from diagnostics.models.loading import LoadedModel, outline_model
 from diagnostics.models.miniatures import miniature
-from diagnostics.models.prompting import Prompt, prepare_inputs, processed_once
+from diagnostics.models.prompting import Form, Prompt, prepare_inputs, processed_once
+from diagnostics.video.order import reorder
+from diagnostics.video.perturb import blank
+from diagnostics.video.selection import Frames
 from diagnostics.video.sound import read_sound
 
 from ...sounds import sounding_video
@@ -55,14 +58,22 @@ def sounding(tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Path]:
     return {heard: sounding_video(root / f"{heard}.mp4", SECONDS, sound=heard) for heard in (True, False)}
 
 
-def ask(loaded: LoadedModel, video: Path = Path("v.mp4"), **changes: Any) -> Prompt:
+def ask(
+    loaded: LoadedModel,
+    video: Path = Path("v.mp4"),
+    *,
+    frames: Frames | None = None,
+    form: Form = "video",
+    **changes: Any,
+) -> Prompt:
     """Six frames, one a second."""
     return prepare_inputs(
         loaded,
         a_question(video=video, **changes),
-        uniform(SECONDS, fps=10, source_frames=10 * SECONDS),
+        frames or uniform(SECONDS, fps=10, source_frames=10 * SECONDS),
         instruction="Answer with the letter.",
         max_new_tokens=4,
+        form=form,
     )
 
 
@@ -140,6 +151,25 @@ def test_no_sound_is_said_or_not_asked_for(published: Path, sounding: dict[bool,
         assert "use_audio_in_video" not in prompt.inputs
     assert silent.sha256 == off.sha256
     assert off.notices == ()
+
+
+def test_which_sound_was_heard_with_other_pictures_is_said(
+    published: Path, sounding: dict[bool, Path]
+) -> None:
+    """Under controls the sound stays the video's; of text alone there is none."""
+    loaded = load(published, sound=True)
+    shown = uniform(SECONDS, fps=10, source_frames=10 * SECONDS)
+    grey, swapped = blank(shown.selection), reorder(shown.selection, "reversed")
+    for selection, others in ((grey, SECONDS), (swapped, SECONDS)):
+        prompt = ask(loaded, sounding[True], frames=replace(shown, selection=selection))
+        (told,) = [notice for notice in prompt.notices if "sound" in notice]
+        assert told.startswith(f"sound_unchanged: True.mp4 is heard as it is, {others} of {SECONDS}")
+        assert "input_features" in prompt.inputs
+    silent = ask(loaded, sounding[False], frames=replace(shown, selection=grey))
+    assert [notice.split(":")[0] for notice in silent.notices if "sound" in notice] == ["no_sound"]
+    text = ask(loaded, sounding[True], form="nothing")
+    assert text.notices == ("no_sound: text alone, no video to hear",)
+    assert "input_features" not in text.inputs
 
 
 def test_a_family_that_does_not_hear_is_refused(checkpoints: dict[str, Path], tmp_path: Path) -> None:

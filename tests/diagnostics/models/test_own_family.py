@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import shutil
 import sys
@@ -15,6 +16,7 @@ import pytest
 import torch
 
 import hooks
+from diagnostics.config import RunConfig, run_config
 from diagnostics.errors import CheckpointError, ConfigError
 from diagnostics.models.config import ModelConfig
 from diagnostics.models.loading import LoadedModel, load_model, load_prompting, outline_model
@@ -312,6 +314,40 @@ def test_a_family_is_a_class_an_instance_or_a_module_with_one(
     for path in ("peek_instance.FAMILY", "peek_instance:FAMILY", "peek_instance"):
         assert peek(folders["sdpa"], family=path).family.name == "instance"
     monkeypatch.delitem(sys.modules, "peek_instance")
+
+
+def configured(family: str | None) -> RunConfig:
+    model = {"name": "peek", "path": "somewhere", "dtype": "float32", "device": "cpu", "family": family}
+    return run_config(
+        {
+            "exp": {"name": "temporal_order"},
+            "model": model,
+            "data": {"name": "mine"},
+            "sampling": {"rule": "uniform", "budget": 8},
+            "backend": {"max_new_tokens": 1},
+            "reading": {},
+            "out": None,
+            "threads": 1,
+        }
+    )
+
+
+def test_an_edited_family_is_another_run(folders: dict[str, Path], tmp_path: Path) -> None:
+    """Its file takes part in the hash of the run, the toolkit's own do not; nothing is imported for it."""
+    package = folders["code"] / "my_lab" / "families"
+    package.mkdir(parents=True)
+    (package / "odd.py").write_text("raise AssertionError('imported')\n", encoding="utf-8")
+    before = configured("my_lab.families.odd.Family")
+    told = before.resolved["model"]["family_sha256"]
+    assert told == hashlib.sha256((package / "odd.py").read_bytes()).hexdigest()
+    assert configured("my_lab.families.odd:Family").resolved["model"]["family_sha256"] == told
+    stored = json.loads(json.dumps(before.resolved))
+    (package / "odd.py").write_text("raise AssertionError('imported again')\n", encoding="utf-8")
+    after = configured("my_lab.families.odd.Family")
+    assert after.hash != before.hash
+    assert run_config(stored).hash == before.hash, "shards are put together under the file that measured them"
+    for family in (None, "hooks.families.qwen2_vl.FAMILY", "my_lab.no_such.Family"):
+        assert "family_sha256" not in configured(family).resolved["model"]
 
 
 def install(folder: Path, *points: str) -> None:

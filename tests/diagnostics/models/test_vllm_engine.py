@@ -248,6 +248,13 @@ def test_what_is_asked_for_reaches_vllm(start: Start) -> None:
     assert (size["shortest_edge"], size["longest_edge"]) == (64 * 64, 64 * 64 * 8)
 
 
+def test_code_of_the_checkpoint_runs_only_where_it_is_named(start: Start) -> None:
+    assert start(TINY)["trust_remote_code"] is False
+    assert start(dataclasses.replace(TINY, trust_remote_code=TINY.path))["trust_remote_code"] is True
+    with pytest.raises(ConfigError, match="trust_remote_code names 'another'"):
+        start(dataclasses.replace(TINY, trust_remote_code="another"))
+
+
 def test_without_a_gpu_the_cache_has_a_size(start: Start) -> None:
     assert start(TINY, platform="cpu")["kv_cache_memory_bytes"] == GIB
 

@@ -267,6 +267,25 @@ def test_a_decoys_heads_are_sharper_copies_without_output() -> None:
 # ---- single road ------------------------------------------------------------------------------------------
 
 
+def test_the_first_stream_is_the_source_with_its_later_streams_at_zero() -> None:
+    """By another road: the source's own last merger is made to write zeros."""
+    cut, source = loaded("tiny/first_stream").model, open_source(WEIGHTS)
+    left, whole = cut.state_dict(), source.state_dict()
+    dropped = {name for name in whole if "deepstack_merger_list.1." in name}
+    assert dropped
+    assert set(left) == set(whole) - dropped
+    assert all(torch.equal(weights, whole[name]) for name, weights in left.items())
+    for one in asked("Hist", 4)[:2]:
+        before = logits(source, one)
+        handle = source.model.visual.deepstack_merger_list[1].register_forward_hook(
+            lambda _module, _given, output: torch.zeros_like(output)
+        )
+        silenced = logits(source, one)
+        handle.remove()
+        assert_close(logits(cut, one), silenced, 1e-5, "logits with the last stream at zero")
+        assert not torch.equal(before, silenced), "the last stream does nothing, so that this shows nothing"
+
+
 def without(model: torch.nn.Module, heads: Sequence[tuple[int, int]]) -> Qwen3VLForConditionalGeneration:
     """A copy whose heads (layer, head) write nothing."""
     copy = Qwen3VLForConditionalGeneration(model.config).eval()

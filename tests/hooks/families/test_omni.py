@@ -18,6 +18,7 @@ from hooks.kept_logits import keep_logits, knows_logits_to_keep, last_logits_onl
 NAMES = ("qwen2_5_omni", "qwen3_omni_moe")
 QUESTION = "What colour is the lesion?"
 RATE = 16_000
+_PLACEHOLDERS = ("audio_token_id", "video_token_id", "image_token_id", "model_type")
 
 
 @dataclass
@@ -329,6 +330,22 @@ def test_a_sound_that_does_not_match_its_features_is_refused(omni: Omni) -> None
     ids[0, (ids[0] == omni.model.config.audio_end_token_id).nonzero()[0, 0] + 1] = 200
     with pytest.raises(hooks.TokenMapError, match="do not end together"):
         omni.map(inputs | {"input_ids": ids})
+
+
+def test_a_configuration_that_leaves_an_id_out_is_refused(
+    omni: Omni, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As transformers' own defaults do; not an `AttributeError`."""
+    inputs = omni.sounding()
+    ids = ("vision_start_token_id", "vision_end_token_id", "audio_start_token_id", "audio_end_token_id")
+    kept = {name: getattr(omni.model.config, name) for name in (*ids, *_PLACEHOLDERS)}
+    for missing in ids:
+        known = SimpleNamespace(**{name: value for name, value in kept.items() if name != missing})
+        known.vision_config = omni.model.config.vision_config
+        with monkeypatch.context() as patch:
+            patch.setattr(omni.model, "config", known)
+            with pytest.raises(hooks.TokenMapError, match=f"has no {missing}"):
+                omni.family.sources(omni.model, omni.processor, inputs, 0, None)
 
 
 def test_only_the_logits_asked_for_are_computed(omni: Omni) -> None:
