@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from importlib.util import find_spec
 
-from diagnostics.catalogue import config_folder, listing, rewrite_overrides
+from diagnostics.catalogue import config_folder, is_listing, listing, rewrite_overrides
 from diagnostics.errors import DiagnosticsError
 from diagnostics.threads import prepare_environment
 
@@ -19,9 +19,10 @@ __all__ = ["main"]
 def main() -> None:
     """Show what there is, or compose the configuration and run the experiment."""
     arguments = sys.argv[1:]
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print(listing())
-        if arguments:
+    asked = bool(arguments) and arguments[0] in ("-h", "--help")
+    if asked or is_listing(arguments):
+        print(listing(arguments))
+        if asked:
             print(
                 "\n--cfg job prints the composed configuration, -m runs every combination of comma-separated "
                 "values,\nsbatch before the arguments prints a batch script for SLURM, "

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 
 from diagnostics.errors import ConfigError
 from diagnostics.strict import near_match
 
-__all__ = ["GROUPS", "config_folder", "listing", "options", "rewrite_overrides"]
+__all__ = ["GROUPS", "config_folder", "is_listing", "listing", "options", "rewrite_overrides"]
 
 _PATHS = (
     "out",
@@ -26,7 +27,15 @@ _PATHS = (
     "reading.cache",
 )
 
+_OF_RUNS = ("run", "runs", "beside")
+"""What experiments on finished runs are about, which may be named without their group."""
+
 _SWEEPS = ("-m", "--multirun")
+
+_HYDRA_FLAGS = frozenset(
+    {"config-dir", "config-path", "config-name", "package", "cfg", "info", "experimental-rerun", "cd"}
+)
+"""Options of Hydra's that take their value after an equals sign."""
 
 GROUPS = ("exp", "model", "data", "sampling", "backend")
 
@@ -52,25 +61,41 @@ def config_folder() -> Path:
 
 
 def options(group: str, extra: Sequence[Path] = ()) -> dict[str, str]:
-    """Each option of a group, and the comment that opens its file."""
+    """Each option of a group, and the first sentence of the comment that opens its file."""
     found: dict[str, str] = {}
     for root in (config_folder(), *extra):
         for path in sorted((root / group).glob("*.yaml")):
-            found.setdefault(path.stem, _first_comment(path))
+            found.setdefault(path.stem, _first_sentence(path))
     return found
 
 
-def _first_comment(path: Path) -> str:
+def _first_sentence(path: Path) -> str:
+    """Up to its full stop; a line without one is a title, unless the next goes on in lower case."""
+    told = ""
     for line in path.read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#"):
+        text = line.lstrip("# ").rstrip()
+        if not line.startswith("#") or (told and text[:1].isupper()):
             break
         if "@package" not in line:
-            return line.lstrip("# ").rstrip()
-    return ""
+            told = f"{told} {text}".strip()
+            if ". " in told:
+                break
+    return told.partition(". ")[0].removesuffix(".")
 
 
-def listing() -> str:
-    """Experiments, models, data sets and samplers with a line each, and two examples."""
+def is_listing(arguments: Sequence[str]) -> bool:
+    """Whether nothing is asked for but what there is: no argument, or only folders with more of it."""
+    joined = sum(argument.startswith("--config-dir=") for argument in arguments)
+    apart = len(_config_dirs(arguments)) - joined  # their folder is an argument by itself
+    return len(arguments) == joined + 2 * apart
+
+
+def listing(arguments: Sequence[str] = ()) -> str:
+    """Experiments, models, data sets and samplers with a line each, and two examples.
+
+    Args:
+        arguments: the command line; options in folders that `--config-dir` names are listed too.
+    """
     titles = {
         "exp": "Experiments (+exp=...)",
         "model": "Models (model=...)",
@@ -79,7 +104,7 @@ def listing() -> str:
     }
     blocks = ["Mechanistic diagnostics for video multimodal large language models"]
     for group, title in titles.items():
-        entries = options(group)
+        entries = options(group, _config_dirs(arguments))
         width = max(len(name) for name in entries)
         lines = [f"  {name:<{width}}  {text}" for name, text in entries.items()]
         blocks.append("\n".join([title, *lines]))
@@ -96,15 +121,17 @@ def rewrite_overrides(arguments: Sequence[str]) -> list[str]:
     since Hydra's parser takes overrides in one stretch only.
 
     Raises:
-        ConfigError: a group has no such option, or a launcher is not installed.
+        ConfigError: a group has no such option, a launcher is not installed, or an argument is no setting.
     """
     extra = _config_dirs(arguments)
     swept = any(argument in _SWEEPS for argument in arguments)
+    for before, argument in pairwise(["", *arguments]):
+        _refuse_odd(before, argument)
     rewritten = []
     for argument in sorted(arguments, key=lambda given: given in _SWEEPS):
         key, separator, value = argument.partition("=")
-        if key == "run":  # what an experiment on a finished run is about
-            key = "exp.run"
+        if key in _OF_RUNS:
+            key = f"exp.{key}"
         if not separator or argument.startswith("-"):
             rewritten.append(argument)
             continue
@@ -148,6 +175,30 @@ def _config_dirs(arguments: Sequence[str]) -> list[Path]:
         elif argument.startswith("--config-dir="):
             folders.append(Path(argument.partition("=")[2]))
     return folders
+
+
+def _refuse_odd(before: str, argument: str) -> None:
+    """What Hydra would take for something else: a bare word, a setting with dashes, spaces around `=`."""
+    key, separator, value = argument.partition("=")
+    if argument.startswith("-"):
+        name = key.lstrip("-")
+        if separator and name not in _HYDRA_FLAGS:
+            plus = "+" if name == "exp" else ""
+            raise ConfigError(
+                f"There is no option {key}.", remedy=f"Write {plus}{name}={value}, without dashes."
+            )
+    elif not separator:
+        names_value = before.startswith("-") and before not in _SWEEPS
+        if not names_value and not argument.startswith("~"):
+            known = argument in options("exp")
+            remedy = (
+                f"Write +exp={argument}." if known else "Write KEY=VALUE, without spaces around the sign."
+            )
+            raise ConfigError(f"{argument!r} is no setting.", remedy=remedy)
+    elif key != key.strip():
+        raise ConfigError(
+            f"There is a space in {argument!r}.", remedy=f"Write {key.strip()}={value.strip()}."
+        )
 
 
 def _check_options(group: str, value: str, extra: Sequence[Path]) -> None:

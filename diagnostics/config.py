@@ -35,6 +35,7 @@ NOT_RESULTS = frozenset(
     {
         "out",
         "threads",
+        "thumbnails",
         "shard",
         "benchmark_run",
         "reading.timeout_seconds",
@@ -105,8 +106,9 @@ class ShardConfig:
 
 
 @dataclass(frozen=True, config=STRICT)
-class _Threads:
+class _Root:
     threads: PositiveInt | None
+    thumbnails: NonNegativeInt
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,6 +136,7 @@ class RunConfig:
     Attributes:
         experiment: name of the module below `diagnostics.experiments`.
         exp: that module's parameters, a plain mapping until the experiment converts it.
+        thumbnails: small pictures saved of an item, shared among its conditions.
         resolved: the whole configuration as plain data, for the manifest and the hash.
     """
 
@@ -147,6 +150,7 @@ class RunConfig:
     shard: ShardConfig
     out: str | None
     threads: int | None
+    thumbnails: int
     benchmark_run: str | None
     resolved: dict[str, Any]
 
@@ -170,7 +174,10 @@ class RunConfig:
         return Path(self.out) / run if multirun else Path(self.out)
 
 
-_KEYS = ("exp", "model", "data", "sampling", "backend", "reading", "shard", "out", "threads", "benchmark_run")
+_KEYS = (
+    "exp", "model", "data", "sampling", "backend", "reading", "shard",
+    "out", "threads", "thumbnails", "benchmark_run",
+)  # fmt: skip
 _FAMILY_SOURCE = "family_sha256"
 """Of the file behind `model.family`: no setting, but part of what a run is."""
 _FOR_DATA = "for_data"
@@ -194,6 +201,10 @@ def run_config(values: Mapping[str, Any]) -> RunConfig:
     _refuse_missing(values)
     subset = {field.name: data.pop(field.name) for field in _fields(SubsetConfig) if field.name in data}
     name = data.pop("name")
+    root = {
+        "threads": values["threads"],
+        "thumbnails": values.get("thumbnails", 0),
+    }  # older manifests have none
     data.pop("instruction", None)  # the backend's configuration has taken it over
     model = {key: value for key, value in values["model"].items() if key != _FAMILY_SOURCE}
     return RunConfig(
@@ -211,7 +222,7 @@ def run_config(values: Mapping[str, Any]) -> RunConfig:
         reading=from_mapping(ReadingConfig, values["reading"], "reading"),
         shard=from_mapping(ShardConfig, values.get("shard", {}), "shard"),  # older manifests have none
         out=None if values["out"] is None else str(values["out"]),
-        threads=from_mapping(_Threads, {"threads": values["threads"]}, "(root)").threads,
+        **dataclasses.asdict(from_mapping(_Root, root, "(root)")),
         benchmark_run=None if values.get("benchmark_run") is None else str(values["benchmark_run"]),
         resolved=_plain({**values, "model": _with_source(values["model"])}),
     )

@@ -7,6 +7,7 @@ work is done.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 __all__ = [
@@ -85,7 +86,9 @@ class DiagnosticsError(Exception):
 
     def __str__(self) -> str:
         about = [f"item {self.item_id!r}"] if self.item_id else []
-        about += [f"file {self.path}"] if self.path else []
+        if self.path:
+            kind = "folder" if os.path.isdir(self.path) else "file"  # noqa: PTH112 - Path's raises for odd names
+            about.append(f"{kind} {self.path}")
         prefix = f"{', '.join(about)}: " if about else ""
         return f"{prefix}{self.problem} {self.remedy}"
 

@@ -6,8 +6,11 @@ pickles it into other processes.
 
 from __future__ import annotations
 
+import logging
+import shlex
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -28,8 +31,12 @@ if TYPE_CHECKING:
     from diagnostics.errors import ItemError
     from diagnostics.experiments.context import Context, ShardMeasured
     from diagnostics.experiments.outcome import Outcome
+    from diagnostics.store.finished import FinishedRun
+    from diagnostics.store.run_folder import RunFolder
 
 __all__ = ["Recipe", "checked", "execute", "task"]
+
+_log = logging.getLogger(__name__)
 
 _FAILED = 1
 _CANNOT_RUN = 2
@@ -39,9 +46,9 @@ _INTERRUPTED = 130
 def task(composed: DictConfig) -> None:
     """Run the experiment of a composed configuration.
 
-    Exits with 2 where the run cannot start, with 1 where every item failed or the experiment says that its
-    outcome is a failure, with 130 where it was interrupted. Under `-m` the first two are raised instead, so
-    that the launcher marks the job failed and goes on with the others.
+    Exits with 2 where the run cannot start, with 1 where every item failed, the disk did, or the experiment
+    says that its outcome is a failure, with 130 where it was interrupted. Under `-m` the first two are raised
+    instead, so that the launcher marks the job failed and goes on with the others.
     """
     prepare_environment()
     from hydra.core.hydra_config import HydraConfig
@@ -54,32 +61,55 @@ def task(composed: DictConfig) -> None:
     accept_requeued()
     multirun = HydraConfig.get().mode == RunMode.MULTIRUN
     console = Console()
+    if multirun and (swept := _swept(HydraConfig.get().overrides.task)):
+        console.print(swept, style="bold", markup=False, highlight=False, soft_wrap=True)
     try:
         from diagnostics.config import run_config
 
         values: Any = OmegaConf.to_container(composed, resolve=True)
         config = run_config(values)
-        outcome = execute(config, multirun=multirun, console=console)
+        job = _job(HydraConfig.get()) if multirun else ()
+        outcome = execute(config, multirun=multirun, console=console, job=job)
     except (DiagnosticsError, OmegaConfBaseException) as error:
         if multirun:
             raise error from None
         Console(stderr=True).print(f"[bold red]error:[/] {_escaped(error)}")
         sys.exit(_CANNOT_RUN)
+    except OSError as error:  # a full disk, a folder that went away
+        if multirun:
+            raise
+        told = f"{error}. What is finished is kept: the same command goes on where this one stopped."
+        Console(stderr=True).print(Text.assemble(("error: ", "bold red"), told), soft_wrap=True)
+        sys.exit(_FAILED)
     except KeyboardInterrupt:
         Console(stderr=True).print("interrupted: the same command goes on where this one stopped.")
         sys.exit(_INTERRUPTED)
     failure, remedy = outcome.failure, "See the run's tables."
     empty_shard = config.shard.count > 1 and not outcome.summary.n_pairs
     if failure is None and outcome.summary.all_failed and not empty_shard:
-        failure = (
-            f"None of the {outcome.summary.n_pairs} items could be measured; summary.json has the errors."
-        )
+        count = outcome.summary.n_pairs
+        none = "The only measurement" if count == 1 else f"All {count} measurements"
+        failure = f"{none} failed; summary.json has the errors."
         remedy = "See the table of errors."
     if failure is not None:
         if multirun:
             raise RunError(failure, remedy=remedy)
         Console(stderr=True).print(Text.assemble(("error: ", "bold red"), failure), soft_wrap=True)
         sys.exit(_FAILED)
+
+
+def _swept(overrides: Sequence[str]) -> str:
+    """What tells this job of a multirun from the others: settings that the command line has among others."""
+    given = set(sys.argv[1:])
+    return "  ".join(override.lstrip("+") for override in overrides if override not in given)
+
+
+def _job(hydra: Any) -> list[str]:
+    """The command of this job of a multirun alone, without its folder."""
+    sources = hydra.runtime.config_sources
+    folders = [f"--config-dir={source.path}" for source in sources if source.provider == "command-line"]
+    given = [each for each in hydra.overrides.task if each.partition("=")[0].lstrip("+") != "out"]
+    return [sys.executable, "-m", "diagnostics", *folders, *given]
 
 
 @dataclass(frozen=True)
@@ -121,10 +151,18 @@ def checked(config: RunConfig) -> Recipe:
     return Recipe(config, experiment, parameters, sampler, sampling)
 
 
-def execute(config: RunConfig, *, multirun: bool, console: Console, complete: bool = False) -> Outcome:
+def execute(
+    config: RunConfig,
+    *,
+    multirun: bool,
+    console: Console,
+    complete: bool = False,
+    job: Sequence[str] = (),
+) -> Outcome:
     """Load the items, open the run folder, run the experiment, and show what came out.
 
     Args:
+        job: under `-m`, the command of this job alone, without its folder.
         complete: nothing may be left to measure (`+exp=merge`).
 
     Raises:
@@ -132,13 +170,11 @@ def execute(config: RunConfig, *, multirun: bool, console: Console, complete: bo
         DataFileError: the data set cannot be read.
     """
     from diagnostics.config import NOT_RESULTS
-    from diagnostics.experiments.context import Context, ShardMeasured
-    from diagnostics.experiments.joining import benchmark_run, join
-    from diagnostics.models.prompting import template_of
+    from diagnostics.experiments.context import Context
+    from diagnostics.experiments.joining import benchmark_run
     from diagnostics.report.closing import paths_list
-    from diagnostics.report.page.overview import HEADLINE
+    from diagnostics.store import RunFolder, run_log
     from diagnostics.store.asked import write_items
-    from diagnostics.store.run_folder import RunFolder
 
     recipe = checked(config)
     experiment, config = recipe.experiment, recipe.config
@@ -152,69 +188,114 @@ def execute(config: RunConfig, *, multirun: bool, console: Console, complete: bo
     benchmark = None if config.benchmark_run is None else benchmark_run(config.benchmark_run)
     items, rejected = _load(config, console) if "data" in config.resolved else ([], [])
     path = config.folder(multirun=multirun)
-    with RunFolder.open(
-        path,
-        config.resolved,
-        config.hash,
-        shard=config.shard.index,
-        n_shards=config.shard.count,
-        experiment=config.experiment,
-        ignore=NOT_RESULTS,
-    ) as folder:
-        console.print(_header(config, items, len(rejected), str(path)))
-        if "backend" in config.resolved:
-            folder.note("prompt_template", template_of(config.backend.instruction))
-        if items:
-            write_items(path, items, shard=config.shard.index)
-        context = Context(
-            config=config,
-            items=by_video(items),
-            rejected=rejected,
-            sampler=recipe.sampler,
-            sampling=recipe.sampling,
-            folder=folder,
-            console=console,
-            complete=complete,
-        )
-        finished = True
+    command = [*job, f"out={path}"] if job else sys.orig_argv
+    with ExitStack() as log:
+        with RunFolder.open(
+            path,
+            config.resolved,
+            config.hash,
+            shard=config.shard.index,
+            n_shards=config.shard.count,
+            experiment=config.experiment,
+            ignore=NOT_RESULTS,
+            command=command,
+        ) as folder:
+            log.enter_context(run_log(folder.log_path, _begins(folder, config, command)))
+            _tell_start(console, _header(config, items, len(rejected)), path)
+            if items:
+                write_items(path, items, shard=config.shard.index)
+            context = Context(
+                config=config,
+                items=by_video(items),
+                rejected=rejected,
+                sampler=recipe.sampler,
+                sampling=recipe.sampling,
+                folder=folder,
+                console=console,
+                complete=complete,
+            )
+            outcome, finished = _measured(context, recipe, benchmark)
+        # The folder is closed by now, so that the page is made from the manifest of the whole run.
         try:
-            outcome = experiment.run(context, recipe.parameters)
-        except ShardMeasured as measured:
-            outcome, finished = _part(context, measured), False
-        else:
-            folder.note(HEADLINE, list(outcome.headline))
-            if benchmark is not None:
-                context.console.print(join(context, folder.records(), benchmark), markup=False)
-    # The folder is closed by now, so that the page is made from the manifest of the whole run.
-    try:
-        if finished:
-            outcome = _with_page(console, path, outcome)
-    finally:
-        _show(console, path, outcome)
+            if finished:
+                outcome = _with_page(context, outcome)
+        finally:
+            _show(context, outcome)
     return outcome
 
 
-def _with_page(console: Console, path: Path, outcome: Outcome) -> Outcome:
+def _tell_start(console: Console, header: str, path: Path) -> None:
+    """What is measured and where it goes: to a person, and to the log."""
+    from rich.text import Text
+
+    if console.is_interactive:
+        console.print(header)
+        console.print(f"writing to {path}", markup=False, highlight=False, soft_wrap=True)
+    _log.info("%s", Text.from_markup(header).plain)
+
+
+def _begins(folder: RunFolder, config: RunConfig, command: Sequence[str]) -> str:
+    """The first line of an attempt in the log."""
+    return (
+        f"{config.experiment}, attempt {folder.attempt} at shard {folder.shard} of {folder.n_shards}: "
+        f"{shlex.join(['python', *command[1:]])}"
+    )
+
+
+def _measured(context: Context, recipe: Recipe, benchmark: FinishedRun | None) -> tuple[Outcome, bool]:
+    """What the experiment came to, and whether that is of the whole run."""
+    from diagnostics.experiments.context import ShardMeasured
+    from diagnostics.experiments.joining import join
+    from diagnostics.models.prompting import template_of
+    from diagnostics.report.page.overview import HEADLINE
+
+    if "backend" in context.config.resolved:
+        context.folder.note("prompt_template", template_of(context.config.backend.instruction))
+    try:
+        outcome: Outcome = recipe.experiment.run(context, recipe.parameters)
+    except ShardMeasured as measured:
+        return _part(context, measured), False
+    context.folder.note(HEADLINE, list(outcome.headline))
+    if _no_intervals(context, outcome):
+        context.say("No intervals: they resample videos, and there is only one.")
+    if benchmark is not None:
+        context.say(join(context, context.folder.records(), benchmark))
+    return outcome, True
+
+
+def _no_intervals(context: Context, outcome: Outcome) -> bool:
+    """Whether a person may wonder where the intervals are."""
+    from diagnostics.report.curves import has_interval
+
+    shown = [outcome.summary.metrics[name] for name in outcome.headline if name in outcome.summary.metrics]
+    one_video = len({item.video_id for item in context.items}) == 1
+    return one_video and bool(shown) and not any(has_interval(metric) for metric in shown)
+
+
+def _with_page(context: Context, outcome: Outcome) -> Outcome:
     """The outcome with the run's page, which is written from the run's files."""
     from dataclasses import replace
 
     from diagnostics.report.page import write_page
 
-    with console.status("Writing the page"):
-        return replace(outcome, paths={**outcome.paths, "report": write_page(path)})
+    with context.waiting("writing the page"):
+        return replace(outcome, paths={**outcome.paths, "report": write_page(context.folder.path)})
 
 
-def _show(console: Console, path: Path, outcome: Outcome) -> None:
+def _show(context: Context, outcome: Outcome) -> None:
     """What came out, what was odd, what failed, and where it was written."""
     from diagnostics.report.closing import closing_table, errors_table, paths_list, warnings_table
 
-    summary = outcome.summary
+    console, folder, summary = context.console, context.folder, outcome.summary
     if outcome.headline:
         console.print(closing_table(summary, outcome.headline))
     for table in (warnings_table(summary.warnings), errors_table(summary.errors)):
         if table is not None:
             console.print(table)
-    console.print(paths_list({"run folder": path, **outcome.paths}), soft_wrap=True)
+    for told in context.said:
+        console.print(told, markup=False, highlight=False, soft_wrap=True)
+    paths = {"run folder": folder.path, **outcome.paths, "log": folder.log_path}
+    console.print(paths_list(paths), soft_wrap=True)
 
 
 def _check_shards(config: RunConfig, *, whole: bool) -> None:
@@ -235,11 +316,9 @@ def _part(context: Context, measured: ShardMeasured) -> Outcome:
     shard, path = context.config.shard, context.folder.path
     records = [record for record in context.folder.records() if record.pair in measured.pairs]
     summary = Summary.of(context.config.experiment, records, {})
-    context.console.print(
+    context.say(
         f"Shard {shard.index} of {shard.count} is measured: {len(records)} pairs, {summary.n_failed} failed. "
-        f"When all are: python -m diagnostics +exp=merge run={path}",
-        markup=False,
-        soft_wrap=True,
+        f"When all are: python -m diagnostics +exp=merge run={path}"
     )
     return Outcome(summary, {}, ())
 
@@ -261,8 +340,9 @@ def _load(config: RunConfig, console: Console) -> tuple[list[Item], list[ItemErr
     """The items that the run is about, and what is wrong with those that cannot be measured."""
     from diagnostics.data import load_items
     from diagnostics.data.subset import select_subset
+    from diagnostics.progress import Watch
 
-    with console.status(f"Loading the items of {config.data.name}"):
+    with Watch(console).waiting(f"loading the items of {config.data.name}"):
         loaded = load_items(config.data.loader, config.data.parameters)
         rejected_ids = [error.item_id for error in loaded.rejected if error.item_id]
         items = select_subset(loaded.items, config.data.subset, rejected_ids=rejected_ids)
@@ -286,7 +366,7 @@ def by_video(items: Sequence[Item]) -> list[Item]:
     return [item for group in groups.values() for item in group]
 
 
-def _header(config: RunConfig, items: Sequence[Item], rejected: int, path: str) -> str:
+def _header(config: RunConfig, items: Sequence[Item], rejected: int) -> str:
     from rich.markup import escape
 
     told = [f"[bold]{escape(config.experiment)}[/]"]
@@ -298,7 +378,7 @@ def _header(config: RunConfig, items: Sequence[Item], rejected: int, path: str) 
         told.append(
             f"data [cyan]{escape(config.data.name)}[/] ({len(items)} questions, {videos} videos{refused})"
         )
-    return "  ".join(told) + f"\nwriting to {escape(path)}"
+    return "  ".join(told)
 
 
 def _escaped(error: Exception) -> str:

@@ -13,10 +13,11 @@ from PIL import Image
 from diagnostics.data.items import Evidence, Item, Window
 from diagnostics.store import Failure, Metric, Record, RunFolder, Summary, config_hash
 from diagnostics.store.asked import write_items
+from diagnostics.video.selection import Slot
 
 from .finished_runs import CONFIG, attention_tensors, finished_record
 
-__all__ = ["HOSTILE", "PICTURED_SLOTS", "TASKS", "write_page_run"]
+__all__ = ["HOSTILE", "PICTURED_SLOTS", "TASKS", "write_long_run", "write_page_run"]
 
 HOSTILE = {
     "markup": '</script><script>window.hacked = 1</script><img src="x" onerror="window.hacked = 2">',
@@ -92,6 +93,29 @@ def write_page_run(folder: Path, n_items: int = 12, *, failed: int = 1, pictures
     (folder / "figures").mkdir()
     ramp = np.tile(np.linspace(40, 250, 700).astype(np.uint8), (300, 1))
     Image.fromarray(ramp).save(folder / "figures" / "attention_drift.png")
+    return folder
+
+
+def write_long_run(folder: Path, n_slots: int = 200, every: int = 20) -> Path:
+    """One failed item, shown so many frames half a second apart, told from 100 s on; every so manieth has a
+    picture, slots 41 to 44 show evidence, slot 0 is a blank one."""
+    item = replace(_item(99, ()), id="long item", video_id="video", evidence=Evidence((Window(20.5, 22.5),)))
+    slots = [Slot("video", slot, slot / 2, 100 + slot / 2) for slot in range(n_slots)]
+    slots[0] = Slot("blank", -1, float("nan"), 100.0)
+    record = Record(
+        item_id=item.id,
+        video_id="video",
+        slots=tuple(slots),
+        error=Failure("ObservationError", "It failed."),
+    )
+    with RunFolder.open(folder, CONFIG, config_hash(CONFIG), experiment="attention_drift") as run:
+        pictured = list(range(0, n_slots, every))
+        run.save_thumbnails(
+            item.id, record.condition_id, np.zeros((len(pictured), 40, 60, 3), np.uint8), pictured
+        )
+        run.append(record)
+        run.write_summary(_summary(run.records()))
+    write_items(folder, [item])
     return folder
 
 

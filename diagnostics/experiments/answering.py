@@ -22,10 +22,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from diagnostics.experiments.context import Context
+from diagnostics.experiments.film import Film
 from diagnostics.experiments.pairs import (
     Pair,
     common_fields,
     failure_of,
+    film_of,
     pending_chunks,
     short_name,
     shown_fields,
@@ -60,8 +62,16 @@ def answer_pairs(
     Args:
         prompt_ids: keep the token ids of each prompt in its record.
     """
-    with engine, pending_chunks(context, pairs, task, show) as (chunks, advance):
-        desk = _Desk(context, engine, lambda pair, n: advance(f"{task}: {short_name(pair)}", n), prompt_ids)
+    with (
+        engine,
+        pending_chunks(context, pairs, task, show) as (chunks, advance),
+        film_of(context, pairs) as film,
+    ):
+
+        def tell(pair: Pair, n: int) -> None:
+            advance(short_name(pair), n)
+
+        desk = _Desk(context, engine, tell, film, prompt_ids)
         for chunk in chunks:
             for group in _groups(context, chunk, engine.together):
                 desk.take(group)
@@ -85,6 +95,7 @@ class _Group:
     """Pairs whose records are written together; those with a source are shown the same frames."""
 
     asked: list[_Asked] = field(default_factory=list)
+    film: Future[None] | None = None
 
     @property
     def askable(self) -> list[_Asked]:
@@ -143,10 +154,15 @@ class _Desk:
     at once, in whatever thread that happens, also while this one waits for frames."""
 
     def __init__(
-        self, context: Context, engine: Engine, advance: Callable[[Pair, int], None], prompt_ids: bool
+        self,
+        context: Context,
+        engine: Engine,
+        advance: Callable[[Pair, int], None],
+        film: Film,
+        prompt_ids: bool,
     ) -> None:
         self._context, self._engine, self._advance = context, engine, advance
-        self._prompt_ids = prompt_ids
+        self._film, self._prompt_ids = film, prompt_ids
         self._started = False
         self._changed = threading.Condition()  # guards what follows
         self._waiting: list[_Group] = []
@@ -169,8 +185,11 @@ class _Desk:
             self._waiting.append(group)
         askable = group.askable
         if askable:
+            shown = [(one.pair.key, one.source) for one in askable if one.source is not None]
+            group.film = self._film.begin(shown)
             try:
-                futures = self._engine.submit([self._request(one) for one in askable])
+                with self._context.waiting("waiting for the model"):
+                    futures = self._engine.submit([self._request(one) for one in askable])
             except Exception as error:  # noqa: BLE001 - recorded, or raised again, where the group is written
                 futures = [_failed(error) for _ in askable]
             for one, future in zip(askable, futures, strict=True):
@@ -188,7 +207,7 @@ class _Desk:
 
     def _wait(self, ready: Callable[[], bool]) -> None:
         """Until it is so; raises what writing a group raised meanwhile, once."""
-        with self._changed:
+        with self._context.waiting("waiting for answers"), self._changed:
             self._changed.wait_for(lambda: self._failed is not None or ready())
             if self._failed is not None:
                 raise self._failed
@@ -217,6 +236,8 @@ class _Desk:
             }
             self._seconds = dict.fromkeys(self._seconds, 0.0)
             try:
+                if group.film is not None:
+                    group.film.result()
                 self._context.folder.append_all([self._record(one, shares) for one in group.asked])
                 for one in group.asked:
                     self._advance(one.pair, 1)
@@ -237,7 +258,7 @@ class _Desk:
             fields |= shown_fields(one.source)
         error = one.error if one.future is None else one.future.exception()
         if error is not None:
-            return Record(**fields, seconds=shares, error=failure_of(self._context, one.pair, error))
+            return Record(**fields, seconds=shares, error=failure_of(one.pair, error))
         assert one.source is not None
         assert one.future is not None
         answer = one.future.result()

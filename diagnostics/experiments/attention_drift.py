@@ -58,6 +58,7 @@ from diagnostics.experiments.drift_record import (
     units_part,
 )
 from diagnostics.experiments.outcome import Outcome
+from diagnostics.experiments.own_probes import Seen, load_probes, own_measures, sources
 from diagnostics.experiments.pairs import Measured, Pair, Source, measure_pairs
 from diagnostics.experiments.replies import answer_fields, choice_measure
 from diagnostics.models.backends.hf import answer
@@ -96,6 +97,8 @@ class Config:
         value_weighted: also weight attention by the norm of the value vectors.
         sinks: also score every visual token as a sink, and measure without the attention on sinks. Not in
             the YAML file, so that runs without it keep the hash they had: `+exp.sinks=true`.
+        probes: dotted names of modules with measures of one's own (docs/own_probe.md). Not in the YAML file
+            either: `exp.probes=[mine.centre]`.
         keep_rows: also keep every query row by itself (files of 17 MB and more for an 8B model).
         item_figures: how many items get pictures of their own.
         top_units: how many of the most attended units those pictures show.
@@ -118,6 +121,7 @@ class Config:
     control: Literal["blank", "permuted", "none"] = "blank"
     value_weighted: bool = True
     sinks: bool = False
+    probes: tuple[str, ...] = ()
     keep_rows: bool = False
     item_figures: NonNegativeInt = 6
     top_units: PositiveInt = 8
@@ -163,7 +167,7 @@ def run(context: Context, config: Config) -> Outcome:
     """Measure every item, then write summary, tables and figures."""
     pairs = [Pair(item) for item in context.items]
     if config.keep_rows:
-        context.console.print(
+        context.say(
             "Keeping every query row: tensor files grow with layers x heads x rows x units "
             "(17 MB an item for an 8B model at 128 frames, 104 MB at 768)."
         )
@@ -180,6 +184,7 @@ class Measurement:
         self.config = config
         self.stack = stack
         self.checked = False
+        self.own_probes = load_probes(config.probes)
         self.sinks: hooks.Sinks | None = None
         self.held: list[torch.Tensor] = []
 
@@ -216,7 +221,10 @@ class Measurement:
         with _timed(seconds, "probe"):
             redundancy = self._redundancy(captured, features, tokens, shown)
             measures = self._measures(item, captured, control, tokens, shown)
-        fields["measures"] |= measures | dict(redundancy.measures) | dict(redundancy.variants)
+            fields["measures"] |= measures | dict(redundancy.measures) | dict(redundancy.variants)
+            if self.own_probes:
+                seen = Seen.of(item, shown, self.config.headline, captured, features, tokens)
+                fields["measures"] |= own_measures(self.own_probes, seen, fields["measures"])
         tensors = self._tensors(pair, shown, tokens, captured, control, redundancy, reply)
         return Measured(fields, tensors, self._most_attended_slots(captured, tokens))
 
@@ -277,6 +285,8 @@ class Measurement:
         if self.config.sinks:
             self.sinks = hooks.find_sinks(loaded.model, int(tokens.input_ids[0]))
             self.context.folder.note("sinks", asdict(self.sinks))
+        if self.own_probes:
+            self.context.folder.note("own_probes", sources(self.own_probes))
         check = hooks.verify_capture(loaded.model, inputs, tokens, self._rows(tokens))
         self.context.folder.note("capture", asdict(check))
         self.stack.enter_context(hooks.reuse_vision(loaded.model, entries=_HELD_VIDEOS))

@@ -23,7 +23,6 @@ import numpy as np
 import pandas as pd
 from pydantic import NonNegativeFloat, PositiveInt
 from pydantic.dataclasses import dataclass
-from rich.markup import escape
 
 from diagnostics.data.items import Item
 from diagnostics.data.verify import Problem, Tolerances, problems_of_items, stated_seconds
@@ -85,7 +84,7 @@ def run(context: Context, config: Config) -> Outcome:
         "videos": folder.write_table("videos", _videos_table(videos, records))[0],
     }
     if not found:
-        context.console.print(f"{len(videos)} videos and {len(context.items)} items, nothing wrong.")
+        context.say(f"{len(videos)} videos and {len(context.items)} items, nothing wrong.")
         return Outcome(summary, paths, tuple(summary.metrics))
     context.console.print(screen_table(found))
     files = len({entry.file for entry in found})
@@ -114,7 +113,7 @@ def _check_videos(context: Context, config: Config, videos: dict[str, list[Item]
             folder.reopen(pair, "it had a problem, or is not what it was")
             again += 1
     if again:
-        context.console.print(f"{again} videos had a problem or are not what they were: checked again.")
+        context.say(f"{again} videos had a problem or are not what they were: checked again.")
     left = {name: items for name, items in videos.items() if (name, _VIDEO) not in folder.finished}
     with (
         # Left in reverse order: the readers first, so that nobody waits for a decode that hangs.
@@ -131,7 +130,7 @@ def _check_videos(context: Context, config: Config, videos: dict[str, list[Item]
         for future in as_completed(futures):
             record = future.result()
             folder.append(record)
-            advance(f"Checking: {escape(record.item_id[-40:])}")
+            advance(record.item_id[-40:])
 
 
 class _Pool:

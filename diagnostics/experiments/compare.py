@@ -28,6 +28,7 @@ from diagnostics.experiments.outcome import Outcome
 from diagnostics.report.comparison import Drawing, comparison_table, drawer
 from diagnostics.report.curves import BandKind, Pooling
 from diagnostics.report.merged import MOST_TASKS, merged_figure
+from diagnostics.report.page.compared import SHOWN
 from diagnostics.report.style import MAX_RUNS, save_figure
 from diagnostics.report.table2 import table2
 from diagnostics.store import FinishedRun, Row, Summary, find_runs, open_finished, plain
@@ -92,6 +93,7 @@ def run(context: Context, config: Config) -> Outcome:
     paths["comparison"] = folder.write_table("comparison", _table(rows))[0]
     paths["differences"] = folder.write_table("differences", differences_table(list(runs), differing))[0]
     write_text(folder.path / "differences.json", _differences_json(runs, differing))
+    folder.note(SHOWN, shown)
     folder.note("compared", [{"run": name, **_identity(each)} for name, each in runs.items()])
     context.console.print(comparison_table(list(runs), rows, shown))
     answers = accuracy_table(runs)
@@ -107,7 +109,7 @@ def run(context: Context, config: Config) -> Outcome:
         paths |= drawn.paths
         write_text(folder.path / "sentences.txt", "\n".join(drawn.sentences) + "\n")
         for sentence in drawn.sentences:
-            context.console.print(sentence, markup=False, highlight=False, style="bold")
+            context.console.print(sentence, markup=False, highlight=False, style="bold", soft_wrap=True)
     return Outcome(summary, paths, ())
 
 
@@ -126,7 +128,7 @@ def _print_table2(context: Context, runs: Mapping[str, FinishedRun], config: Con
             intervals=config.intervals,
         )
     except ValueError as error:
-        context.console.print(f"No table2: {error}.", markup=False, soft_wrap=True)
+        context.say(f"No table2: {error}.")
         return {}
     return {"table2": printed.write(context.folder.path / "tables")[0]}
 
@@ -137,7 +139,7 @@ def _draw_answers(
     """The merged figures, in all and by task; what cannot be drawn is said."""
     tasks = answers["task"].nunique() - 1
     if len(names) > MAX_RUNS:
-        context.console.print(f"{len(names)} runs are not drawn: one figure tells {MAX_RUNS} apart.")
+        context.say(f"{len(names)} runs are not drawn: one figure tells {MAX_RUNS} apart.")
         return {}
     figures = context.folder.path / "figures"
     paths = {"figure": save_figure(merged_figure(answers, names), figures / experiment)[0]}
@@ -145,7 +147,7 @@ def _draw_answers(
         drawn = merged_figure(answers, names, by_task=True)
         paths["figure by task"] = save_figure(drawn, figures / f"{experiment}_by_task")[0]
     elif tasks:
-        context.console.print(f"{tasks} tasks are not drawn: a figure has room for {MOST_TASKS}.")
+        context.say(f"{tasks} tasks are not drawn: a figure has room for {MOST_TASKS}.")
     return paths
 
 

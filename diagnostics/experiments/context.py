@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
 from diagnostics.config import RunConfig
 from diagnostics.data.items import Item
 from diagnostics.errors import ItemError
+from diagnostics.progress import Advance, Watch
 from diagnostics.store.canonical import Pair
 from diagnostics.store.run_folder import RunFolder
 from diagnostics.threads import set_threads
@@ -34,6 +27,8 @@ if TYPE_CHECKING:
     from diagnostics.models.loading import LoadedModel
 
 __all__ = ["Context", "ShardMeasured"]
+
+_log = logging.getLogger(__name__)
 
 
 class ShardMeasured(Exception):
@@ -57,8 +52,9 @@ class Context:
         rejected: items that cannot be measured as written; recorded and counted.
         sampler: the module that selects frames, and `sampling` its converted parameters.
         folder: where everything is written.
-        console: where the person watches.
+        console: where the run's results are printed, and where the person watches.
         complete: nothing may be left to measure: the parts of a run are put together.
+        said: what the run has to say beside its results (`say`).
     """
 
     config: RunConfig
@@ -69,6 +65,7 @@ class Context:
     folder: RunFolder
     console: Console
     complete: bool = False
+    said: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
     _loading: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False, compare=False)
 
     @property
@@ -82,7 +79,9 @@ class Context:
     def _loaded(self) -> LoadedModel:
         from diagnostics.models.loading import load_model
 
-        with self.console.status(f"Loading {self.config.model.name}"):
+        name = self.config.model.name
+        _log.info("loading %s", name)
+        with self.waiting(f"loading {name}"):
             set_threads(self.config.threads, self.config.reading.workers)
             loaded = load_model(self.config.model)
         self.folder.note("model", loaded.provenance)
@@ -94,28 +93,27 @@ class Context:
         reading = self.config.reading
         if reading.cache is None:
             return None
-        return FrameCache(Path(reading.cache), reading.cache_gib, self._say)
+        return FrameCache(Path(reading.cache), reading.cache_gib, self.say)
 
-    def _say(self, told: str) -> None:
-        self.console.print(told, markup=False, highlight=False, soft_wrap=True)
+    def say(self, told: str) -> None:
+        """A sentence beside the results: into the log now, and under the closing table at the end."""
+        _log.info("%s", told)
+        self.said.append(told)
 
     def tell_frame_cache(self) -> None:
         """Write what the frame cache did into the manifest and on the screen, where it was used."""
         if self.frame_cache is not None and (line := self.frame_cache.line()) is not None:
             self.folder.note("frame_cache", self.frame_cache.told())
-            self._say(line)
+            self.say(line)
 
-    @contextmanager
-    def progress(self, task: str, total: int, done: int = 0) -> Iterator[Any]:
-        """A progress bar; yields a function `advance(description)` to call after each pair."""
-        columns = (
-            SpinnerColumn(),
-            TextColumn("[progress.description]{task.description}", markup=True),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=self.console) as bar:
-            handle = bar.add_task(task, total=total, completed=done)
-            yield lambda description=task, step=1: bar.update(handle, description=description, advance=step)
+    @cached_property
+    def _watch(self) -> Watch:
+        return Watch(self.console, lambda: self.folder.counts.failed)
+
+    def progress(self, task: str, total: int, done: int = 0) -> AbstractContextManager[Advance]:
+        """A progress bar; gives a function `advance(now, step)` to call after each pair."""
+        return self._watch.bar(task, total, done)
+
+    def waiting(self, what: str) -> AbstractContextManager[None]:
+        """Tell the person what the machine waits for while the block runs."""
+        return self._watch.waiting(what)

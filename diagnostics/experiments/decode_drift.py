@@ -97,7 +97,7 @@ def run(context: Context, config: Config) -> Outcome:
     courses = read_courses(context, asked)
     rows, layers = row_table(courses), layer_table(courses)
     if told := told_short(asked.answers, config.least_rows):
-        context.console.print(told, markup=False, highlight=False, soft_wrap=True)
+        context.say(told)
     return write_up(
         context,
         asked,

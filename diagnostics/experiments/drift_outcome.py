@@ -259,7 +259,8 @@ def _draw(context: Context, config: Config, records: Sequence[Record]) -> dict[s
     ]
     written: list[Path] = []
     with context.progress("Drawing", total=len(steps)) as advance:
-        for _, draw in steps:
+        for name, draw in steps:
+            advance(name, 0)
             written += draw()
             advance()
     paths = {"figure": written[0]}

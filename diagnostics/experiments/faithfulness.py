@@ -243,10 +243,9 @@ class Measurement:
             return
         self._said, config = True, self._config
         bound = forwards_bound(config, removal.n_parts)
-        self._context.console.print(
+        self._context.say(
             f"At most {bound} forwards an item of {removal.n_parts} {config.level} (exp.steps="
-            f"{config.steps}, {len(config.orders)} orderings), and the reply.",
-            highlight=False,
+            f"{config.steps}, {len(config.orders)} orderings), and the reply."
         )
 
     def _orders(
@@ -345,7 +344,7 @@ def _finish(context: Context, config: Config, pairs: Sequence[Pair], reasons: di
             "contrasts": contrast_table(asked.answers, config.maps, config.reference, config.seed),
             "curves": curves,
         },
-        draw=lambda: faithfulness_figure(curves, areas, config.level),
+        draw=lambda: faithfulness_figure(curves, areas, config.level, config.outcome),
         baselines=[{}],
         left_out=reasons,
     )

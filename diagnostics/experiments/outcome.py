@@ -61,7 +61,7 @@ def leave_out(context: Context, reasons: Mapping[str, str]) -> dict[str, Path]:
         return {}
     counts = Counter(reasons.values())
     told = ", ".join(f"{count} ({reason})" for reason, count in counts.items())
-    context.console.print(f"Left out: {told}. See tables/left_out.csv.")
+    context.say(f"Left out: {told}. See tables/left_out.csv.")
     table = pd.DataFrame({"item": list(reasons), "reason": list(reasons.values())})
     return {"left out": context.folder.write_table("left_out", table)[0]}
 

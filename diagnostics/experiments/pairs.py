@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,14 +17,13 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from rich.markup import escape
-from rich.traceback import Traceback
-
 from diagnostics.data.items import Item
 from diagnostics.errors import DiagnosticsError, IncompleteRunError, ItemError, OutOfMemoryError, RunError
 from diagnostics.experiments.context import Context, ShardMeasured
+from diagnostics.experiments.film import Film, pictures_of_each
 from diagnostics.experiments.read_ahead import Fetch, ReadAhead
 from diagnostics.experiments.showing import Show, Source, as_sampled
+from diagnostics.progress import Advance
 from diagnostics.store.canonical import condition_id, plain
 from diagnostics.store.record_log import all_records
 from diagnostics.store.records import Failure, Record
@@ -48,6 +48,9 @@ __all__ = [
 ]
 
 
+_log = logging.getLogger(__name__)
+
+
 @dataclass(frozen=True)
 class Pair:
     """One measurement to make: an item under a condition (`{}` where an experiment has one)."""
@@ -68,7 +71,7 @@ class Measured:
     Attributes:
         fields: record fields beside those that every pair has.
         tensors: arrays for its tensor file, or None.
-        thumbnails: slots worth a small picture.
+        thumbnails: slots worth a small picture beside those of the film strip.
     """
 
     fields: dict[str, Any]
@@ -89,20 +92,20 @@ def measure_pairs(
     Records come in the order of `pairs`, whatever the number of readers, so that a run that was killed
     and resumed leaves the same records as one that was not.
     """
-    with pending_chunks(context, pairs, task, show) as (chunks, advance):
+    with pending_chunks(context, pairs, task, show) as (chunks, advance), film_of(context, pairs) as film:
         for chunk in chunks:
             while chunk:
                 pair, fetch = chunk.pop(0)
-                advance(f"{task}: {short_name(pair)}", 0)
-                _measure(context, pair, fetch, measure)
+                advance(short_name(pair), 0)
+                _measure(context, pair, fetch, measure, film)
                 del fetch  # with the pictures it holds, before more are read
-                advance(task)
+                advance()
 
 
 @contextmanager
 def pending_chunks(
     context: Context, pairs: Sequence[Pair], task: str, show: Show
-) -> Iterator[tuple[Iterator[list[tuple[Pair, Fetch]]], Callable[..., None]]]:
+) -> Iterator[tuple[Iterator[list[tuple[Pair, Fetch]]], Advance]]:
     """The pairs that are not finished yet, those whose frames were read together at a time, and the progress
     bar.
 
@@ -138,10 +141,23 @@ def pending_chunks(
         context.progress(task, total=len(pairs), done=len(pairs) - len(pending)) as advance,
         closing(ReadAhead(context, reader, pool, show).walk_chunks(pending)) as chunks,
     ):
-        yield chunks, advance
+        yield _awaited(context, chunks), advance
     context.tell_frame_cache()
     if shard.count > 1:
         raise ShardMeasured({pair.key for pair in pairs})
+
+
+def _awaited(
+    context: Context, chunks: Iterator[list[tuple[Pair, Fetch]]]
+) -> Iterator[list[tuple[Pair, Fetch]]]:
+    """The chunks, the person told while the machine waits for the next one."""
+    while True:
+        with context.waiting("waiting for frames"):
+            chunk = next(chunks, None)
+        if chunk is None:
+            return
+        yield chunk
+        del chunk  # with the pictures it holds, before more are read
 
 
 def _require_whole(context: Context, pairs: Sequence[Pair]) -> None:
@@ -183,7 +199,7 @@ def reopen_changed(context: Context, pairs: Sequence[Pair]) -> None:
     for pair in changed:
         context.folder.reopen(pair.key, "the item is another than it was")
     if changed:
-        context.console.print(f"{len(changed)} items are not what they were when measured: measured again.")
+        context.say(f"{len(changed)} items are not what they were when measured: measured again.")
 
 
 def _changed(context: Context, pairs: Sequence[Pair]) -> list[Pair]:
@@ -205,34 +221,42 @@ def item_sha256(item: Item) -> str:
     return digest.hexdigest()
 
 
-def _measure(context: Context, pair: Pair, fetch: Fetch, measure: Callable[[Pair, Source], Measured]) -> None:
+def film_of(context: Context, pairs: Sequence[Pair]) -> Film:
+    """What saves the small pictures of these pairs, all of a run's."""
+    return Film(context.folder, pictures_of_each([pair.key for pair in pairs], context.config.thumbnails))
+
+
+def _measure(
+    context: Context, pair: Pair, fetch: Fetch, measure: Callable[[Pair, Source], Measured], film: Film
+) -> None:
     """Measure one pair and save it, or save what went wrong."""
     folder, fields = context.folder, common_fields(context, pair)
     try:
         source = fetch()
         fields |= shown_fields(source)
-        measured = _guard_memory(measure, replace(pair, item=source.item), source)
+        loaded = context.model
+        saving = film.saved(pair.key, source, loaded.family.slots_per_unit(loaded.model))
+        with saving, context.waiting("waiting for the model"):
+            measured = _guard_memory(measure, replace(pair, item=source.item), source)
         fields |= measured.fields
         fields |= with_source(source, fields)
-        if len(measured.thumbnails):
-            pixels = source.frames.pixels[list(measured.thumbnails)]
-            folder.save_thumbnails(*pair.key, pixels, measured.thumbnails)
-        folder.save(Record(**fields), measured.tensors)
+        film.add(pair.key, source, measured.thumbnails)
+        with context.waiting("waiting for the disk"):
+            folder.save(Record(**fields), measured.tensors)
     except Exception as error:  # noqa: BLE001 - those that are not about the item are raised again
-        folder.append(Record(**fields, error=failure_of(context, pair, error)))
+        folder.append(Record(**fields, error=failure_of(pair, error)))
 
 
-def failure_of(context: Context, pair: Pair, error: BaseException) -> Failure:
+def failure_of(pair: Pair, error: BaseException) -> Failure:
     """What is recorded of a pair that failed; raises again what is not about this item."""
     if isinstance(error, DiagnosticsError) and not isinstance(error, RunError):
         return Failure.of(error.about(pair.item.id))
     # A run's error is about the disk, the folder, the model; a full disk is not the item's fault.
     if _from_launcher(error) or isinstance(error, RunError | OSError) or not isinstance(error, Exception):
         raise error
-    trace = Traceback.from_exception(type(error), error, error.__traceback__)
-    context.console.print(trace)
+    _log.error("not foreseen, of %s", pair.item.id, exc_info=error)
     summary = traceback.format_exception_only(error)[-1].strip()
-    return Failure(type=type(error).__name__, message=summary)
+    return Failure(type=type(error).__name__, message=f"{summary} (its traceback is in the run's log)")
 
 
 def _from_launcher(error: BaseException) -> bool:
@@ -317,4 +341,4 @@ def _shown_warnings(source: Source) -> list[str]:
 def short_name(pair: Pair, length: int = 40) -> str:
     """The item's id for the progress bar."""
     text = pair.item.id
-    return escape(text if len(text) <= length else f"{text[: length - 1]}…")
+    return text if len(text) <= length else f"{text[: length - 1]}…"

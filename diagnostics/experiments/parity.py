@@ -213,7 +213,7 @@ def _outcome(
     differing = [each for each in found if each.difference]
     against = f"{names[0]} and {names[1]}"
     if not differing:
-        context.console.print(f"{against}: {len(found)} items, no difference.", markup=False, highlight=False)
+        context.say(f"{against}: {len(found)} items, no difference.")
         return Outcome(summary, paths, tuple(metrics))
     first = f"{differing[0].item}: {differing[0].difference}"
     failure = f"{against} differ in {len(differing)} of {len(found)} items. First, {first}"

@@ -106,7 +106,7 @@ def run(context: Context, config: Config) -> Outcome:
         )
     settings = engine_settings(context.config.backend)
     sharing = bool(getattr(settings, "sharing", True)) and config.of == "benchmark"
-    with context.console.status(f"Reading the configuration of {context.config.model.name}"):
+    with context.waiting(f"reading the configuration of {context.config.model.name}"):
         loaded = without_pixels(outline_model(context.config.model))
         shape = shape_of(loaded)
     reading = context.config.reading
@@ -337,7 +337,7 @@ def _finish(
     }
     context.console.print(screen_table(f"{config.of}: {len(items)} items", lines))
     if stands_in(context):
-        context.console.print(
+        context.say(
             f"{context.config.sampling.rule} looks at pictures: as many evenly spaced frames stand in for "
             "those it will choose; decoding its candidates is counted, scoring them is not."
         )

@@ -121,7 +121,7 @@ def plan_videos(
         try:
             for group, looked in zip(groups, pool.map(lambda g: _look(reader, g[0]), groups), strict=True):
                 yield plan.video(group, looked)
-                advance(f"Planning: {group[0].video_id[-40:]}", len(group))
+                advance(group[0].video_id[-40:], len(group))
         finally:
             pool.shutdown(cancel_futures=True)
 

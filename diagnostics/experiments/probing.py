@@ -142,7 +142,7 @@ def _finish(context: Context, config: Config, pairs: Sequence[Pair]) -> Outcome:
     asked = asked_of(context, pairs)
     fits = fit_all(context, asked, config)
     for target, reason in fits.unfit.items():
-        context.console.print(f"No probe for {target}: {reason}.", highlight=False)
+        context.say(f"No probe for {target}: {reason}.")
     return write_up(
         context,
         asked,

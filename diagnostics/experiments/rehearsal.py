@@ -8,7 +8,7 @@ measured ones do.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,8 @@ import hooks
 from diagnostics.data.items import Item
 from diagnostics.experiments import attention_drift
 from diagnostics.experiments.drift_measures import Redundancy, ShownUnits
-from diagnostics.experiments.pairs import Measured, Pair, common_fields, shown_fields, with_source
+from diagnostics.experiments.film import slots_of
+from diagnostics.experiments.pairs import Pair, common_fields, shown_fields, with_source
 from diagnostics.experiments.replies import answer_fields, choice_measure
 from diagnostics.experiments.showing import Source
 from diagnostics.models.backends.requests import Reply
@@ -29,7 +30,7 @@ from diagnostics.models.loading import LoadedModel
 from diagnostics.models.prompting import Prompt
 from diagnostics.store.records import Record, to_json
 from diagnostics.store.tensors import write_tensors
-from diagnostics.store.thumbnails import LONG_SIDE
+from diagnostics.store.thumbnails import LARGEST, LONG_SIDE
 from diagnostics.video.selection import Frames
 
 __all__ = ["Disk", "answer_disk", "drift_disk"]
@@ -67,7 +68,10 @@ def answer_disk(context: Any, source: Source, prompt: Prompt, n_visual: int) -> 
         "seconds": dict.fromkeys(("prepare", "generate", "busy", "idle"), np.pi / 100),
         "warnings": prompt.notices,
     }
-    return Disk(_weight_of(context, source, fields))
+    return Disk(
+        _weight_of(context, source, fields),
+        thumbnails=_thumbnails(slots_of(source, context.config.thumbnails), source.frames),
+    )
 
 
 def drift_disk(
@@ -86,6 +90,8 @@ def drift_disk(
         pair = Pair(source.item)
         measured = _Rehearsal(context, config, stack, loaded, prompt)(pair, source)
         assert measured.tensors is not None
+        per_unit = loaded.family.slots_per_unit(loaded.model)
+        film = slots_of(source, context.config.thumbnails, per_unit)
         path = Path(folder) / "tensors.h5"
         write_tensors(path, measured.tensors, durable=False)
         fields = {
@@ -96,7 +102,7 @@ def drift_disk(
         return Disk(
             record=_weight_of(context, source, fields),
             tensors=path.stat().st_size,
-            thumbnails=_thumbnails(measured, source.frames),
+            thumbnails=_thumbnails({*film, *measured.thumbnails}, source.frames),
         )
 
 
@@ -107,10 +113,10 @@ def _weight_of(context: Any, source: Source, fields: Mapping[str, Any]) -> float
     return len(to_json(record)) + 1
 
 
-def _thumbnails(measured: Measured, frames: Frames) -> float:
+def _thumbnails(slots: Collection[int], frames: Frames) -> float:
     height, width = frames.pixels.shape[1:3]
     shrunk = min(1.0, LONG_SIDE / max(height, width))
-    return len(measured.thumbnails) * height * width * shrunk**2 * _THUMBNAIL_BYTES
+    return len(slots) * min(LARGEST, height * width * shrunk**2 * _THUMBNAIL_BYTES)
 
 
 def _reply(item: Item, max_new_tokens: int) -> Reply:

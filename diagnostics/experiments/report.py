@@ -5,10 +5,14 @@ Every run writes its page at its end; this is for runs of older versions, or aft
 
 from __future__ import annotations
 
+from typing import Any
+
+from pydantic import field_validator
 from pydantic.dataclasses import dataclass
 from rich.console import Console
 
 from diagnostics.experiments.outcome import Outcome
+from diagnostics.progress import Watch
 from diagnostics.store.finished import find_run, load_summary
 from diagnostics.strict import STRICT
 
@@ -24,9 +28,17 @@ class Config:
 
     Attributes:
         run: the folder of the run.
+        beside: other runs, as `+exp=compare` names them: what they measured of the same items shown the same
+            frames (attention, knockout, patching, faithfulness) stands on the same axis, with each item.
     """
 
     run: str
+    beside: tuple[str, ...] = ()
+
+    @field_validator("beside", mode="before")
+    @classmethod
+    def _several(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
 
 
 def on_run(config: Config, console: Console) -> Outcome:
@@ -39,6 +51,6 @@ def on_run(config: Config, console: Console) -> Outcome:
     from diagnostics.report.page import write_page
 
     folder = find_run(config.run, "run")
-    with console.status("Writing the page"):
-        path = write_page(folder)
+    with Watch(console).waiting("writing the page"):
+        path = write_page(folder, beside=config.beside)
     return Outcome(load_summary(folder), {"report": path}, ())

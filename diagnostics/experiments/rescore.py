@@ -28,6 +28,7 @@ from diagnostics.report.rescoring import changes_table
 from diagnostics.scoring.accuracy import score_reply
 from diagnostics.scoring.letters import EXTRACTOR_VERSION
 from diagnostics.store import FinishedRun, Metric, Record, Row, Summary, find_run, open_finished
+from diagnostics.store.asked import write_items
 from diagnostics.strict import STRICT
 
 __all__ = ["USES", "Config", "run"]
@@ -66,7 +67,8 @@ class Config:
 def run(context: Context, config: Config) -> Outcome:
     """Read the replies again, write the new records and tables, print what changed."""
     finished = open_finished(find_run(config.run, "run", without=context.config.experiment))
-    scored, reasons = _rescored(finished, _items_of(finished))
+    items = _items_of(finished)
+    scored, reasons = _rescored(finished, items)
     if not scored:
         told = ", ".join(sorted(set(reasons.values())))
         raise RunError(
@@ -75,6 +77,8 @@ def run(context: Context, config: Config) -> Outcome:
             path=finished.folder,
         )
     _keep(context, [new for _, new in scored])
+    asked = {new.item_id for _, new in scored}
+    write_items(context.folder.path, [item for item in items.values() if item.id in asked])
     paths = leave_out(context, reasons)
     changed = _changes(scored)
     metrics = {
@@ -88,6 +92,7 @@ def run(context: Context, config: Config) -> Outcome:
         "rescored",
         {
             "run": str(finished.folder.resolve()),
+            "experiment": finished.manifest.experiment,
             "config_hash": finished.manifest.config_hash,
             "extractor": EXTRACTOR_VERSION,
         },
@@ -97,9 +102,7 @@ def run(context: Context, config: Config) -> Outcome:
         "accuracy": folder.write_table("accuracy", summary.table())[0],
         "changed": folder.write_table("changed", changed)[0],
     }
-    context.console.print(
-        f"{len(scored)} replies read again by extractor {EXTRACTOR_VERSION}: {len(changed)} differ."
-    )
+    context.say(f"{len(scored)} replies read again by extractor {EXTRACTOR_VERSION}: {len(changed)} differ.")
     if len(changed):
         context.console.print(changes_table(changed))
     shown = (

@@ -20,20 +20,21 @@ from pydantic.dataclasses import dataclass
 from diagnostics.data.items import Item
 from diagnostics.errors import ConfigError, ScorerUnavailableError
 from diagnostics.experiments.asking import Asking
-from diagnostics.experiments.conditions import Answers, metric_of
+from diagnostics.experiments.conditions import ALL, Answers, metric_of
 from diagnostics.experiments.context import Context
 from diagnostics.experiments.outcome import Outcome
 from diagnostics.experiments.pairs import Pair, measure_pairs
 from diagnostics.experiments.showing import Library, Shown
 from diagnostics.experiments.write_up import asked_of, write_up
-from diagnostics.report.samplers import samplers_figure
+from diagnostics.report.merged import MOST_TASKS
+from diagnostics.report.samplers import samplers_by_task_figure, samplers_figure
 from diagnostics.store.summary import Metric
 from diagnostics.strict import STRICT, from_mapping
 from diagnostics.video.relevance import load_scorer
 from diagnostics.video.sampling import Sampler, load_sampler, needs_of
 from diagnostics.video.selection import Selection
 
-__all__ = ["Config", "conditions", "run", "temporal_coverage"]
+__all__ = ["Config", "conditions", "run", "task_table", "temporal_coverage"]
 
 _RECALL = (
     "any_window_hit",
@@ -167,7 +168,8 @@ def temporal_coverage(selection: Selection) -> float:
 
 def _finish(context: Context, config: Config, pairs: Sequence[Pair], reasons: Mapping[str, str]) -> Outcome:
     asked = asked_of(context, pairs)
-    samplers = sampler_table(asked.answers, config)
+    samplers, tasks = sampler_table(asked.answers, config), task_table(asked.answers, config)
+    n_tasks = len(set(tasks["task"]) - {ALL})
     differences = [
         asked.answers.differences(
             {"sampler": config.reference, "budget": budget},
@@ -188,11 +190,23 @@ def _finish(context: Context, config: Config, pairs: Sequence[Pair], reasons: Ma
             for _, row in samplers.iterrows()
             for measure in _COMPARED
         },
-        tables={"samplers": samplers, "differences": pd.concat(differences)},
+        tables={"samplers": samplers, "tasks": tasks, "differences": pd.concat(differences)},
         draw=lambda: samplers_figure(samplers),
+        draw_by_task=(lambda: samplers_by_task_figure(tasks)) if 1 < n_tasks <= MOST_TASKS else None,
         baselines=conditions(config),
         left_out=reasons,
     )
+
+
+def task_table(answers: Answers, config: Config) -> pd.DataFrame:
+    """Accuracy by task, sampler and budget, `all` for all tasks, with 95% intervals (videos resampled)."""
+    rows = []
+    for task, some in answers.by_task():
+        for condition in conditions(config):
+            metric = metric_of(some.column(condition), some.videos)
+            told = {"accuracy": metric.mean, "ci_low": metric.ci_low, "ci_high": metric.ci_high}
+            rows.append({"task": task, **condition, **told, "n": metric.n})
+    return pd.DataFrame(rows)
 
 
 def sampler_table(answers: Answers, config: Config) -> pd.DataFrame:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 import traceback
 from collections.abc import Sequence
@@ -23,7 +24,6 @@ from typing import Any
 
 from pydantic import field_validator
 from pydantic.dataclasses import dataclass
-from rich.markup import escape
 
 import hooks
 import probes
@@ -50,6 +50,8 @@ USES = ("exp", "model", "data", "backend", "reading", "threads")
 
 _NAMED = 8
 """Failed rows that the closing message names."""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -127,16 +129,16 @@ def _run_checks(context: Context, names: Sequence[str]) -> None:
             known[name].item_sha256 != stamp or not _file(context, name).exists()
         ):
             folder.reopen(pair, "the code or the weights are others than they were")
-            context.console.print(f"{name}: the code or the weights are not what they were: checked again.")
+            context.say(f"{name}: the code or the weights are not what they were: checked again.")
     left = [name for name in names if (name, "-") not in folder.finished]
     with context.progress("Validating", total=len(names), done=len(names) - len(left)) as advance:
         if not left:
             return
-        with Bench(context, lambda text: advance(f"Validating: {escape(text)}", 0)) as bench:
+        with Bench(context, lambda text: advance(text, 0)) as bench:
             for name in left:
-                advance(f"Validating: {name}", 0)
+                advance(name, 0)
                 folder.append(_check(context, bench, name, stamp))
-                advance("Validating")
+                advance()
 
 
 def _check(context: Context, bench: Bench, name: str, stamp: str) -> Record:
@@ -154,9 +156,14 @@ def _check(context: Context, bench: Bench, name: str, stamp: str) -> Record:
     except Exception as error:
         if isinstance(error, OSError):
             raise  # a full disk is not the check's fault
-        context.console.print_exception()
+        _log.exception("the check %s could not be run", name)
         summary = traceback.format_exception_only(error)[-1].strip()
-        return Record(**fields, error=Failure(type=type(error).__name__, message=summary))
+        return Record(
+            **fields,
+            error=Failure(
+                type=type(error).__name__, message=f"{summary} (its traceback is in the run's log)"
+            ),
+        )
     path = _file(context, name)
     path.parent.mkdir(exist_ok=True)
     text = json.dumps(plain([row.as_json() for row in rows]), indent=1, allow_nan=False)

@@ -53,6 +53,7 @@ def write_up(
     metrics: Mapping[str, Metric],
     tables: Mapping[str, pd.DataFrame],
     draw: Callable[[], Figure],
+    draw_by_task: Callable[[], Figure] | None = None,
     baselines: Sequence[Mapping[str, Any]],
     rows: Sequence[Row] = (),
     left_out: Mapping[str, str] | None = None,
@@ -63,6 +64,7 @@ def write_up(
         metrics: the headline numbers.
         tables: by name; `measures` (every measure by condition and task) and `baselines` come on top.
         draw: the figure, called where there is a finished record.
+        draw_by_task: a second one, `<experiment>_by_task`.
         baselines: conditions that stand beside chance and the baselines.
         rows: of the summary, before those of `measures`.
         left_out: items that the experiment is not about, and why (`leave_out`).
@@ -79,7 +81,10 @@ def write_up(
     for label, table in told.items():
         paths[label] = folder.write_table(label, table)[0]
     if asked.answers.items:
-        paths["figure"] = save_figure(draw(), folder.path / "figures" / name)[0]
+        figures = folder.path / "figures"
+        paths["figure"] = save_figure(draw(), figures / name)[0]
+        if draw_by_task is not None:
+            paths["figure by task"] = save_figure(draw_by_task(), figures / f"{name}_by_task")[0]
     return Outcome(summary, paths, list(metrics), _nobody_asked(asked, left_out or {}))
 
 

@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter, ScalarFormatter
+from matplotlib.ticker import PercentFormatter
 
 from diagnostics.report.footer import Footer
-from diagnostics.report.style import run_style, styled
+from diagnostics.report.marks import budget_axis, errors_of
+from diagnostics.report.style import STEP_COLORS, counted, run_style, styled
 
 __all__ = ["anatomy_figure"]
 
@@ -19,21 +20,30 @@ _OUTCOMES = {
     "without_effect": "attended, without effect",
     "effective": "attended and effective",
 }
-_SHADES = ("0.85", "#d9a441", "#b3572e", "#2f6f8f")
+_WHISKERS = ("#8a8a8a", *STEP_COLORS[1:])
+"""As the parts; the first one's own grey is too pale for a line."""
+
+_MOST_NAMED = 6
+"""With more budgets than this, bars have no room for their shares in figures."""
+
+_WIDTH, _LEFT = 0.62, 0.12
+_BESIDE, _SIDE = 0.24, 0.075
+"""Bars leave room at their right for the whiskers of their parts, each beside the last one's."""
+
 _PANELS = (
     (
         "Concentration",
-        "units with 80% of it",
+        "share of units for 80%",
         {"unit_fraction_80": "attention", "unit_fraction_80_uniform": "if spread evenly"},
     ),
     (
         "Redundancy",
-        "cosine",
+        "mean cosine",
         {"unit_similarity": "between units", "patch_similarity": "patches to keyframes"},
     ),
     (
         "Evidence log-lift",
-        "nats",
+        "log-lift (nats)",
         {
             "evidence_log_lift": "all heads",
             "evidence_log_lift_without_sinks": "without sinks",
@@ -42,7 +52,7 @@ _PANELS = (
     ),
     (
         "Effect of blocking",
-        "change of the answer",
+        "change (0 to 1)",
         {
             "effect_evidence": "evidence units",
             "effect_attended": "most attended",
@@ -70,8 +80,6 @@ def anatomy_figure(outcomes: pd.DataFrame, drift: pd.DataFrame) -> Figure:
             _lines(axes, drift, lines)
             axes.set_title(title)
             axes.set_ylabel(label)
-            if place >= 2:
-                axes.set_xlabel("frames")
         footer.draw(figure)
     return figure
 
@@ -79,26 +87,49 @@ def anatomy_figure(outcomes: pd.DataFrame, drift: pd.DataFrame) -> Figure:
 def _stack(axes: Axes, shown: pd.DataFrame) -> None:
     budgets = sorted(shown["budget"].unique().tolist())
     below = np.zeros(len(budgets))
-    for (outcome, label), shade in zip(_OUTCOMES.items(), _SHADES, strict=True):
+    for part, ((outcome, label), shade) in enumerate(zip(_OUTCOMES.items(), STEP_COLORS, strict=True)):
         rows = shown[shown["outcome"] == outcome].set_index("budget").loc[budgets]
         height = rows["share"].to_numpy(dtype=float)
         height = np.where(np.isfinite(height), height, 0.0)
-        axes.bar(range(len(budgets)), height, bottom=below, color=shade, label=label, width=0.8, gid=outcome)
+        axes.bar(
+            np.arange(len(budgets)) - _LEFT, height, bottom=below, color=shade, label=label, width=_WIDTH,
+            edgecolor="white", linewidth=0.6, gid=outcome,
+        )  # fmt: skip
+        _whiskers(axes, part, rows, below)
         for place, (share, start) in enumerate(zip(height, below, strict=True)):
-            if share >= 0.06:
+            if share >= 0.1 and len(budgets) <= _MOST_NAMED:
                 dark = outcome in ("without_effect", "effective")
                 axes.text(
-                    place, start + share / 2, f"{share:.0%}", ha="center", va="center", fontsize=7,
+                    place - _LEFT, start + share / 2, f"{share:.0%}", ha="center", va="center", fontsize=7,
                     color="white" if dark else "black",
                 )  # fmt: skip
         below += height
-    axes.set_xticks(range(len(budgets)), [str(budget) for budget in budgets])
+    crowded = len(budgets) > _MOST_NAMED
+    axes.set_xticks(range(len(budgets)), [str(budget) for budget in budgets], rotation=90 if crowded else 0)
     axes.set_xlabel("frames")
     axes.set_ylim(0, 1)
     axes.yaxis.set_major_formatter(PercentFormatter(1.0))
-    axes.set_ylabel("items")
+    axes.set_ylabel("items (%)")
     axes.set_title("What becomes of the evidence")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=1, fontsize=7, frameon=False)
+    axes.legend(
+        loc="upper center", bbox_to_anchor=(0.5, -0.18 if crowded else -0.14), fontsize=7, reverse=True
+    )
+
+
+def _whiskers(axes: Axes, part: int, rows: pd.DataFrame, below: np.ndarray) -> None:
+    """The interval of a part of the bars at its upper edge, of the last one at its lower edge."""
+    share, low, high = (rows[name].to_numpy(dtype=float) for name in ("share", "ci_low", "ci_high"))
+    last = part == len(_OUTCOMES) - 1
+    edge = below if last else below + share
+    errors = errors_of(share, low, high)
+    axes.errorbar(
+        np.arange(len(share)) + _BESIDE + part * _SIDE,
+        edge,
+        yerr=errors[::-1] if last else errors,
+        fmt="none",
+        ecolor=_WHISKERS[part],
+        elinewidth=1.2,
+    )
 
 
 def _lines(axes: Axes, drift: pd.DataFrame, lines: dict[str, str]) -> None:
@@ -115,10 +146,7 @@ def _lines(axes: Axes, drift: pd.DataFrame, lines: dict[str, str]) -> None:
             gid=measure,
         )  # fmt: skip
         axes.fill_between(x, low, high, color=style.color, alpha=0.15, linewidth=0)
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(FixedLocator(sorted(drift["budget"].unique().tolist())))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(ScalarFormatter())
+    budget_axis(axes, drift["budget"].unique())
     bottom, top = axes.get_ylim()
     axes.set_ylim(bottom, top + 0.45 * (top - bottom))  # room for the legend
     axes.legend(fontsize=7, frameon=False, loc="upper left", borderaxespad=0.2)
@@ -134,7 +162,8 @@ def _caption(shown: pd.DataFrame) -> str:
     }
     told = [f"{share[name]:.0%} {text}" for name, text in parts.items() if share[name] > 0]
     return (
-        f"At {int(shown['budget'].max())} frames: {'; '.join([f'{n} items', *told])}. Change of the answer: "
-        "total variation of the options' probabilities when the roads out of the units are blocked. Shaded: "
-        "95% interval, videos resampled."
+        f"At {counted(int(shown['budget'].max()), 'frame')}: {'; '.join([counted(n, 'item'), *told])}. "
+        "Change of the answer: total variation of the options' probabilities when the roads out of the units "
+        "are blocked. Shaded, and lines beside bars (at the upper edge of a part, of the last one at its "
+        "lower edge): 95% interval, videos resampled."
     )

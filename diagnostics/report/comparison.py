@@ -58,7 +58,7 @@ def comparison_table(names: Sequence[str], rows: Sequence[Row], measures: Sequen
     """Means of the measures by run; up to three runs with intervals and differences from the first."""
     wide = len(names) <= _MOST_COLUMNS
     table = Table(title=Text("mean [95% interval], videos resampled"), title_justify="left")
-    table.add_column("measure")
+    table.add_column("measure", overflow="fold")
     for name in names:
         table.add_column(Text(plain_text(name)), justify="right")
     if wide:
@@ -88,5 +88,5 @@ def _cell(row: Row | None, *, interval: bool = True, sign: str = "") -> Text:
     text = f"{sign if row.value > 0 else ''}{number(row.value)}"
     metric = Metric(row.value, row.ci_low, row.ci_high, row.n)
     if interval and row.ci_low is not None and row.ci_high is not None and has_interval(metric):
-        text += f" [{number(row.ci_low)}, {number(row.ci_high)}]"
+        text += f"\n[{number(row.ci_low)}, {number(row.ci_high)}]"
     return Text(text)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from diagnostics.report.footer import Footer
-from diagnostics.report.style import run_style, styled
+from diagnostics.report.marks import counting_axis, errors_of
+from diagnostics.report.style import counted, run_style, styled
 
 __all__ = ["decode_figure"]
 
@@ -21,7 +20,7 @@ _LABELS = {
     "forced": "rows past the reply's own end, counted from the first",
 }
 _PANELS = {"visual_mass": "Video", "evidence_share": "Evidence"}
-_UNITS = {"visual_mass": "share of all attention", "evidence_share": "share of attention on video"}
+_UNITS = {"visual_mass": "share of all attention", "evidence_share": "share of the video's attention"}
 
 
 def decode_figure(rows: pd.DataFrame, layers: pd.DataFrame) -> Figure:
@@ -42,7 +41,7 @@ def decode_figure(rows: pd.DataFrame, layers: pd.DataFrame) -> Figure:
             _along(axes, rows[rows["measure"] == measure], phases)
             axes.set_title(title)
             axes.set_ylabel(_UNITS[measure])
-            axes.set_xlabel("row")
+            axes.set_xlabel("row of the reply")
         _by_layer(right, layers[layers["measure"] == "visual_mass"], phases)
         footer.draw(figure)
     return figure
@@ -58,7 +57,7 @@ def _caption(rows: pd.DataFrame, phases: list[str]) -> str:
         if len(own) > 1:
             counts[-1] += f", {int(last['n'])} at row {int(last['from'])}"
     n = int(video.loc[video["phase"] == "prefill", "n"].max())
-    told = f"{n} items; replies differ in length, so that later rows are of fewer"
+    told = f"{counted(n, 'item')}; replies differ in length, so that later rows are of fewer"
     told += f" ({'; '.join(counts)}). " if counts else ". "
     return told + (
         "Means over layers and heads; right: by layer, means over the rows. Bands and bars: 95% interval, "
@@ -81,7 +80,7 @@ def _along(axes: Axes, table: pd.DataFrame, phases: list[str]) -> None:
             axes.errorbar(
                 x,
                 values,
-                yerr=np.nan_to_num(np.abs(np.stack([low, high]) - values)),
+                yerr=errors_of(values, low, high),
                 fmt=style.marker,
                 color=style.color,
                 markersize=5,
@@ -92,7 +91,7 @@ def _along(axes: Axes, table: pd.DataFrame, phases: list[str]) -> None:
         line = "--" if phase == "forced" else "-"
         axes.plot(x, values, f"{style.marker}{line}", color=style.color, markersize=3, gid=gid)
         axes.fill_between(x, low, high, color=style.color, alpha=0.15, linewidth=0)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    counting_axis(axes.xaxis)
 
 
 def _by_layer(axes: Axes, table: pd.DataFrame, phases: list[str]) -> None:
@@ -113,4 +112,4 @@ def _by_layer(axes: Axes, table: pd.DataFrame, phases: list[str]) -> None:
     axes.set_title("Video by layer")
     axes.set_ylabel("share of all attention")
     axes.set_xlabel("layer")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    counting_axis(axes.xaxis)

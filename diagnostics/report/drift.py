@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.gridspec import GridSpec
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
+from matplotlib.transforms import ScaledTranslation
 
 from diagnostics.errors import RunError
 from diagnostics.report.captions import MAX_TIME_BANDS, run_labels, time_caption, two_panel_caption
@@ -32,6 +33,7 @@ from diagnostics.report.curves import (
 from diagnostics.report.footer import Footer
 from diagnostics.report.style import (
     MAX_RUNS,
+    RunStyle,
     run_style,
     save_figure,
     styled,
@@ -53,7 +55,7 @@ __all__ = [
 
 Dashes = Literal["--", "-.", ":"] | tuple[float, tuple[float, ...]]
 
-_GREY = "#555555"
+_GREY, _DARK = "#555555", "#222222"
 
 
 def two_panel_figure(run: DriftCurves, band_kind: BandKind = "mean") -> Figure:
@@ -105,7 +107,7 @@ def time_figure(runs: Sequence[DriftCurves], band_kind: BandKind = "mean") -> Fi
         for position, run in enumerate(runs):
             _draw_steps(axes, edges, run, position, band_kind if len(runs) <= MAX_TIME_BANDS else None)
         axes.axhline(1.0, color=_GREY, linestyle="--", linewidth=0.9, gid="uniform")
-        axes.set(title="Attention over the video", ylabel="attention relative to uniform")
+        axes.set(title="Attention over the video", ylabel="attention (multiple of uniform)")
         axes.set_ylim(bottom=0.0)
         _time_axis(axes)
         axes.legend(
@@ -146,22 +148,32 @@ def draw_cumulative(
         keys.append(line_key(":", f"position only: {kinds} video ({where})"))
     notes = _reached_notes(runs)
     # Below the diagonal no ranked curve can pass: the text there covers nothing.
-    for row, (text, color) in enumerate(reversed(notes)):
+    for row, (text, style) in enumerate(reversed(notes)):
         axes.annotate(
             text,
-            (0.985, 0.02),
+            (0.945 if len(runs) > 1 else 0.985, 0.02),
             xytext=(0, row * 10.0),
             xycoords="axes fraction",
             textcoords="offset points",
             ha="right",
             va="bottom",
-            color=color,
+            color=_DARK,
             size=7.5,
         )
+        if len(runs) > 1:  # whose note it is, in colour and shape; pale colours make poor letters
+            mark = ScaledTranslation(0.0, (row * 10.0 + 4.0) / 72, axes.figure.dpi_scale_trans)
+            axes.plot(
+                [0.97],
+                [0.02],
+                style.marker,
+                color=style.color,
+                markersize=3.5,
+                transform=axes.transAxes + mark,
+            )
     axes.set(
         title="Attention over ranked units",
         xlabel="temporal units, most attended first (%)",
-        ylabel="cumulative share of video attention",
+        ylabel="cumulative share of video attention (%)",
         xlim=(0, 1),
         ylim=(0, 1.02),
     )
@@ -189,7 +201,7 @@ def _draw_reached(axes: Axes, percent: int, fraction: Metric, color: str, marker
     )
 
 
-def _reached_notes(runs: Sequence[DriftCurves]) -> list[tuple[str, str]]:
+def _reached_notes(runs: Sequence[DriftCurves]) -> list[tuple[str, RunStyle]]:
     """The lines "90% in 76.7% of units": all levels for a single run, 90% alone for several."""
     levels = (50, 80, 90) if len(runs) == 1 else (90,)
     notes = []
@@ -199,7 +211,7 @@ def _reached_notes(runs: Sequence[DriftCurves]) -> list[tuple[str, str]]:
             told = f"undefined (n={fraction.n})"
             if is_defined(fraction):
                 told = f"in {fraction.mean:.1%} of units"
-            notes.append((f"{percent}% {told}", run_style(position).color))
+            notes.append((f"{percent}% {told}", run_style(position)))
     return notes
 
 
@@ -224,7 +236,9 @@ def _draw_levels(axes: Axes, run: DriftCurves) -> list[Line2D]:
 def draw_redundancy(axes: Axes, runs: Sequence[DriftCurves], band_kind: BandKind) -> None:
     """The right panel: running mean cosine of the most attended patches to their keyframe."""
     for position, run in enumerate(runs):
-        _draw_banded(axes, run.patch_grid, run.redundancy, run, position, band_kind, "redundancy")
+        _draw_banded(
+            axes, run.patch_grid, run.redundancy, run, position, band_kind, "redundancy", marked=len(runs) > 1
+        )
     if not any(np.isfinite(run.redundancy).any() for run in runs):
         axes.text(0.5, 0.5, "undefined", transform=axes.transAxes, ha="center", color=_GREY)
         axes.set_yticks([])
@@ -270,7 +284,7 @@ def draw_preference(axes: Axes, runs: Sequence[DriftCurves]) -> None:
             textcoords="offset points",
             va="center",
             ha="left",
-            color=color,
+            color=_DARK,
             size=7.5,
         )
     axes.set(ylim=(-0.6, len(runs) - 0.4), yticks=[])
@@ -316,12 +330,24 @@ def _draw_banded(
     position: int,
     band_kind: BandKind,
     gid: str,
+    *,
+    marked: bool = False,
 ) -> None:
-    """A run's mean line with its band."""
-    color = run_style(position).color
+    """A run's mean line with its band, with marks where runs have to be told apart."""
+    color, marker = run_style(position)
     mean, low, high = band(values, run.video_ids, band_kind)
     axes.fill_between(grid, low, high, color=color, alpha=0.18, linewidth=0, gid=f"{gid}-band-{position}")
-    axes.plot(grid, mean, color=color, gid=f"{gid}-{position}", zorder=3)
+    axes.plot(
+        grid,
+        mean,
+        color=color,
+        # Marks repeat what colours say, each run's at other places of the grid.
+        marker=marker if marked else "",
+        markersize=4.0,
+        markevery=(len(grid) // 20 + position * len(grid) // 60, max(1, len(grid) // 6)),
+        gid=f"{gid}-{position}",
+        zorder=3,
+    )
 
 
 def _draw_steps(
@@ -334,6 +360,15 @@ def _draw_steps(
         gid = f"time-band-{position}"
         axes.stairs(high, edges, baseline=low, fill=True, color=color, alpha=0.18, linewidth=0, gid=gid)
     axes.stairs(mean, edges, baseline=None, color=color, linewidth=1.4, gid=f"time-{position}")
+    _mark_steps(axes, edges, mean, position)
+
+
+def _mark_steps(axes: Axes, edges: np.ndarray, heights: np.ndarray, position: int) -> None:
+    """A run's marks in the middle of some of its bins, each run's in other bins."""
+    color, marker = run_style(position)
+    bins = np.arange(position, len(heights), MAX_RUNS)
+    middles = (edges[:-1] + edges[1:]) / 2
+    axes.plot(middles[bins], heights[bins], marker, color=color, markersize=3.5, zorder=4)
 
 
 def _draw_evidence(axes: Axes, edges: np.ndarray, runs: Sequence[DriftCurves]) -> Axes:
@@ -349,6 +384,7 @@ def _draw_evidence(axes: Axes, edges: np.ndarray, runs: Sequence[DriftCurves]) -
     else:
         for position, density in densities:
             axes.stairs(density, edges, color=run_style(position).color, gid=f"evidence-{position}")
+            _mark_steps(axes, edges, density, position)
     axes.set_ylabel("evidence\n(% of items)")
     axes.set_ylim(0.0, max(0.01, 1.1 * max(density.max() for _, density in densities)))
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, symbol=""))

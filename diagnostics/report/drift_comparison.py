@@ -105,7 +105,7 @@ def _draw_similarity(axes: Axes, runs: Sequence[DriftCurves]) -> None:
     axes.margins(x=0.08)
     axes.autoscale_view(scaley=False)
     axes.locator_params(axis="x", nbins=5)
-    axes.set(title="Similarity of what is shown", xlabel="mean cosine (bar: 95% interval)")
+    axes.set(title="Similarity of what is shown", ylabel="measure", xlabel="mean cosine (bar: 95% interval)")
 
 
 def _draw_value(axes: Axes, metric: Metric, name: str, position: int, row: float) -> None:
@@ -140,6 +140,6 @@ def _draw_value(axes: Axes, metric: Metric, name: str, position: int, row: float
         textcoords="offset points",
         va="center",
         ha="left",
-        color=color,
+        color="#222222",
         size=7.5,
     )

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
-from diagnostics.report.style import FIGURE_WIDTH, LINE_INCHES, run_style, wrapped
+from diagnostics.report.style import FIGURE_WIDTH, LINE_INCHES, bar_look, run_style, wrapped
 
 __all__ = ["Footer"]
 
@@ -29,11 +30,19 @@ class Footer:
         caption: what a reader must know beyond the axes.
         statement: what the figure shows, in sentences made from its numbers; none where empty.
         keys: further entries of the legend: what line styles mean, whatever their colour.
+        bars: the series are bars, told apart by `bar_look`, and not lines with marks.
     """
 
     def __init__(
-        self, labels: Sequence[str], caption: str, *, statement: str = "", keys: Sequence[Line2D] = ()
+        self,
+        labels: Sequence[str],
+        caption: str,
+        *,
+        statement: str = "",
+        keys: Sequence[Line2D] = (),
+        bars: bool = False,
     ) -> None:
+        self.bars = bars
         self.labels = [wrapped(label, FIGURE_WIDTH - 0.65, _LEGEND_POINTS) for label in labels]
         self.keys = list(keys)
         self.caption = wrapped(caption, FIGURE_WIDTH - 0.3, _CAPTION_POINTS)
@@ -85,11 +94,7 @@ class Footer:
         )
 
     def _draw_legend(self, figure: Figure) -> None:
-        styles = [run_style(position) for position in range(len(self.labels))]
-        handles = [
-            Line2D([], [], color=style.color, marker=style.marker, markersize=4.5, linewidth=1.4)
-            for style in styles
-        ]
+        handles = [self._handle(position) for position in range(len(self.labels))]
         # Up to 3.9 matplotlib hides an entry whose label begins with "_"; a run may be called so.
         labels = [f" {label}" if label.startswith("_") else label for label in self.labels]
         figure.legend(
@@ -102,3 +107,9 @@ class Footer:
             labelspacing=0.25,
             handlelength=2.2,
         )
+
+    def _handle(self, position: int) -> Line2D | Patch:
+        if self.bars:
+            return Patch(**bar_look(position))
+        style = run_style(position)
+        return Line2D([], [], color=style.color, marker=style.marker, markersize=4.5, linewidth=1.4)

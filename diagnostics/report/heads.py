@@ -9,11 +9,11 @@ from matplotlib.ticker import PercentFormatter
 from diagnostics.report.footer import Footer
 from diagnostics.report.lens import head_map
 from diagnostics.report.marks import interval_line
-from diagnostics.report.style import styled
+from diagnostics.report.style import estimated, most_items, styled
 
 __all__ = ["heads_figure"]
 
-_PANELS = {"choice_accuracy": "change of accuracy", "gold_log_odds": "change of log-odds, nats"}
+_PANELS = {"choice_accuracy": "change of accuracy (0 to 1)", "gold_log_odds": "change of log-odds (nats)"}
 
 
 def heads_figure(scores: pd.DataFrame, masking: pd.DataFrame) -> Figure:
@@ -25,19 +25,19 @@ def heads_figure(scores: pd.DataFrame, masking: pd.DataFrame) -> Figure:
     every, shown = scores[scores["task"] == "all"], masking[masking["task"] == "all"]
     first = shown[(shown["measure"] == "gold_log_odds") & (shown["contrast"] == "top less random")].iloc[0]
     caption = (
-        f"{int(shown['n'].max())} items, each with heads chosen on the other half of the videos. Left: "
+        f"{most_items(shown['n'])}, each with heads chosen on the other half of the videos. Left: "
         "score of the evidence less that on a blank video, framed where above the largest of all heads "
         f"with the evidence moved elsewhere (5%). Silencing {first['share']:.0%} of the heads changes the "
-        f"right option's log-odds by {first['difference']:+.2f} ({first['ci_low']:+.2f} to "
-        f"{first['ci_high']:+.2f}) against random heads of the same layers. Bars: 95% interval, videos "
-        "resampled."
+        f"right option's log-odds by "
+        f"{estimated(*first[['difference', 'ci_low', 'ci_high']], form='+.2f')} against random heads of the "
+        "same layers. Bars: 95% interval, videos resampled."
     )
     with styled():
         footer = Footer(["top heads silenced", "random heads of the same layers"], caption)
         figure = footer.figure(panel_inches=2.4)
         left, *panels = figure.subplots(1, 3)
         if len(every):  # none where no item has units with evidence and units without
-            head_map(left, every, "Evidence score", figure)
+            head_map(left, every, "Evidence score", "score less that on a blank video", figure)
         for axes, (measure, label) in zip(panels, _PANELS.items(), strict=True):
             for place, kind in enumerate(("top", "random")):
                 picked = (shown["measure"] == measure) & (shown["contrast"] == f"{kind} less none")
@@ -53,7 +53,7 @@ def heads_figure(scores: pd.DataFrame, masking: pd.DataFrame) -> Figure:
             axes.axhline(0.0, color="black", linewidth=0.7)
             axes.set_title("Accuracy" if measure == "choice_accuracy" else "Right option")
             axes.set_ylabel(label)
-            axes.set_xlabel("heads silenced")
+            axes.set_xlabel("heads silenced (%)")
             axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         footer.draw(figure)
     return figure

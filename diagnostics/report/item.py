@@ -142,7 +142,7 @@ def item_attention_figure(item: ItemAttention) -> Figure:
         if item.is_key is not None and item.is_key.any():
             keys.append(_draw_keyframes(axes, item.slot_seconds[item.is_key]))
         axes.set_title(title, fontweight="normal", fontsize=8, pad=20)
-        axes.set(xlabel="time in the video", ylabel="share of video attention", xlim=(0, edges[-1]))
+        axes.set(xlabel="time in the video", ylabel="share of video attention (%)", xlim=(0, edges[-1]))
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_formatter(PercentFormatter(1.0))
         _clock_axis(axes, float(edges[-1]))
@@ -245,7 +245,7 @@ def _draw_heat_bar(figure: Figure, axes: np.ndarray, largest: float) -> None:
     colors = ListedColormap(_tint(np.linspace(0.0, 1.0, 256), np.full((256, 3), 0.5)))
     scale = ScalarMappable(PowerNorm(0.5, 0.0, largest), colors)
     bar = figure.colorbar(scale, ax=axes, fraction=0.03, pad=0.01, aspect=30, shrink=0.9)
-    bar.set_label("share of the video's attention, by patch")
+    bar.set_label("share of the video's attention, by patch (%)")
     ticks = largest * np.array([0.0, 0.04, 0.16, 0.36, 0.64, 1.0])
     bar.set_ticks(ticks.tolist(), labels=[f"{100 * tick:.2g}%" for tick in ticks])
     bar.ax.minorticks_off()

@@ -7,16 +7,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import PercentFormatter
 
 from diagnostics.report.footer import Footer
 from diagnostics.report.lens import head_map
-from diagnostics.report.style import run_style, styled
+from diagnostics.report.marks import counting_axis, errors_of
+from diagnostics.report.style import counted, most_items, run_style, styled, wrapped
 
 __all__ = ["knockout_figure"]
 
 _COLUMNS = 4
-_LONGEST_NAME = 19
+_NAME_INCHES = 0.92
 
 
 def knockout_figure(flow: pd.DataFrame, roads: pd.DataFrame, heads: pd.DataFrame | None = None) -> Figure:
@@ -34,14 +35,14 @@ def knockout_figure(flow: pd.DataFrame, roads: pd.DataFrame, heads: pd.DataFrame
     n = int(shown["n"].max()) if len(shown) else 0
     caption = (
         f"Paths: percent change of the right answer's probability when the path is blocked in a window of "
-        f"layers around the one named; {n} items answered right with nothing blocked. Random: as many edges "
-        f"anywhere in the prompt. Roads: accuracy with all layers blocked, "
-        f"{int(roads['n'].max()) if len(roads) else 0} items. Bars: 95% interval, videos resampled."
+        f"layers around the one named; {counted(n, 'item')} answered right with nothing blocked. Random: "
+        f"as many edges anywhere in the prompt. Roads: accuracy with all layers blocked, "
+        f"{most_items(roads['n'] if len(roads) else [])}. Bars: 95% interval, videos resampled."
     )
     if heads is not None and by_head:
         caption += (
             f" Heads: change when {str(heads['path'].iloc[0]).replace('_', ' ')} is blocked in that head "
-            f"alone{_less(heads)}, % ({int(heads['n'].max())} items)."
+            f"alone{_less(heads)}, % ({most_items(heads['n'])})."
         )
     with styled():
         footer = Footer(["path blocked", "as many random edges blocked"], caption)
@@ -53,12 +54,13 @@ def knockout_figure(flow: pd.DataFrame, roads: pd.DataFrame, heads: pd.DataFrame
             _path(axes[place], shown[shown["path"] == path], path)
             axes[place].set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
             if place % _COLUMNS == 0:
-                axes[place].set_ylabel("change, %")
+                axes[place].set_ylabel("change (%)")
         _roads(axes[len(paths)], roads)
         if heads is not None and by_head:
-            head_map(axes[len(paths) + 1], _as_map(heads), "single heads", figure)
-            axes[len(paths) + 1].set_title("single heads", fontsize=8)
-        for empty in axes[panels:]:
+            # At the right edge, where the room for its colours parts no columns.
+            head_map(axes[-1], _as_map(heads), "single heads", "change (%)", figure)
+            axes[-1].set_title("single heads", fontsize=8)
+        for empty in axes[len(paths) + 1 : len(axes) - by_head]:
             empty.set_axis_off()
         footer.draw(figure)
     return figure
@@ -71,11 +73,10 @@ def _path(axes: Any, table: pd.DataFrame, path: str) -> None:
             continue
         style = run_style(place)
         values = rows["change"].to_numpy(dtype=float)
-        interval = rows[["ci_low", "ci_high"]].to_numpy(dtype=float).T
         axes.errorbar(
             rows["layer"].to_numpy(dtype=float) + (place - 0.5) * 0.1,
             values,
-            yerr=np.nan_to_num(np.abs(interval - values)),
+            yerr=errors_of(values, rows["ci_low"], rows["ci_high"]),
             fmt=f"{style.marker}-",
             color=style.color,
             markersize=3.5,
@@ -84,11 +85,10 @@ def _path(axes: Any, table: pd.DataFrame, path: str) -> None:
             gid=f"{path}:{control}",
         )
     axes.axhline(0.0, color="black", linestyle=":", linewidth=0.8)
-    name = path.replace("_", " ")
-    # A panel is narrow: a long name stands on two lines.
-    axes.set_title(name if len(name) <= _LONGEST_NAME else name.replace(" to ", " to\n"), fontsize=8)
+    # A panel is narrow: a long name stands on several lines.
+    axes.set_title(wrapped(path.replace("_", " "), _NAME_INCHES, 8.0, max_lines=3), fontsize=8)
     axes.set_xlabel("layer")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    counting_axis(axes.xaxis, 5)
 
 
 def _controlled(heads: pd.DataFrame) -> bool:
@@ -115,11 +115,10 @@ def _roads(axes: Any, roads: pd.DataFrame) -> None:
     places = np.arange(len(rows))
     if len(rows):
         values = rows["accuracy"].to_numpy(dtype=float)
-        interval = rows[["ci_low", "ci_high"]].to_numpy(dtype=float).T
         axes.errorbar(
             values,
             places,
-            xerr=np.nan_to_num(np.abs(interval - values)),
+            xerr=errors_of(values, rows["ci_low"], rows["ci_high"]),
             fmt="o",
             color="black",
             markersize=4,
@@ -127,9 +126,10 @@ def _roads(axes: Any, roads: pd.DataFrame) -> None:
             capsize=2,
             gid="roads",
         )
-        axes.set_yticks(places, rows["road"].tolist())
+        axes.set_yticks(places, [str(name).replace("_", " ") for name in rows["road"]])
     axes.invert_yaxis()
-    axes.set_xlim(0, 1)
+    axes.set_xlim(-0.05, 1.05)
     axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axes.set_title("roads blocked", fontsize=8)
-    axes.set_xlabel("accuracy")
+    axes.set_xlabel("accuracy (%)")
+    axes.set_ylabel("road")

@@ -8,13 +8,14 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator
 
 from diagnostics.report.footer import Footer
-from diagnostics.report.marks import interval_line
-from diagnostics.report.style import styled
+from diagnostics.report.marks import counting_axis, interval_line
+from diagnostics.report.style import most_items, styled
 
 __all__ = ["head_map", "lens_figure"]
+
+_MOST_NAMED = 8
 
 
 def lens_figure(course: pd.DataFrame, units: pd.DataFrame, heads: pd.DataFrame) -> Figure:
@@ -27,9 +28,9 @@ def lens_figure(course: pd.DataFrame, units: pd.DataFrame, heads: pd.DataFrame) 
     said = units[(units["task"] == "all") & (units["measure"] == "word_share")]
     read = "word" if (heads["read"] == "word").any() else "letter"
     shown = heads[heads["read"] == read]
-    named = ", ".join(f"{row.layer}.{row.head}" for row in shown[shown["above_null"]].itertuples()) or "none"
+    named = _named(shown[shown["above_null"]])
     caption = (
-        f"{int(options['n'].max())} items. Layer k is what enters layer k; the last one is what the model "
+        f"{most_items(options['n'])}. Layer k is what enters layer k; the last one is what the model "
         f"answers from. Right: part of the right option's {read} in the last position's logits, less the "
         f"mean of the other options', that each head writes itself; framed where above the null (layer.head: "
         f"{named}). Bars: 95% interval, videos resampled."
@@ -51,8 +52,8 @@ def lens_figure(course: pd.DataFrame, units: pd.DataFrame, heads: pd.DataFrame) 
         for axes in (left, middle):
             axes.set_xlabel("layer")
             axes.set_ylim(0, 1)
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        head_map(right, shown, f"Heads: {read}", figure)
+            counting_axis(axes.xaxis)
+        head_map(right, shown, f"Heads: {read}", "part of the logits (nats)", figure)
         footer.draw(figure)
     return figure
 
@@ -72,8 +73,19 @@ def _lines(axes: Any, table: pd.DataFrame, key: str, names: tuple[str, ...]) -> 
         )
 
 
-def head_map(axes: Any, heads: pd.DataFrame, title: str, figure: Figure) -> None:
-    """A heat map of `value` by layer and head, symmetric about zero; heads with `above_null` are framed."""
+def _named(heads: pd.DataFrame) -> str:
+    """Layer and head of the strongest few."""
+    strongest = heads.reindex(heads["value"].abs().sort_values(ascending=False, kind="stable").index)
+    told = [f"{row.layer}.{row.head}" for row in strongest.head(_MOST_NAMED).itertuples()]
+    more = len(heads) - len(told)
+    return (", ".join(told) or "none") + (f" and {more} more" if more else "")
+
+
+def head_map(axes: Any, heads: pd.DataFrame, title: str, scale: str, figure: Figure) -> None:
+    """A heat map of `value` by layer and head, symmetric about zero; heads with `above_null` are framed.
+
+    `scale` names the value and its unit beside the colours.
+    """
     shown = heads.pivot_table(index="layer", columns="head", values="value")
     # Layers without heads, and heads without a value, keep their place.
     whole = shown.reindex(index=range(heads["layer"].max() + 1), columns=range(heads["head"].max() + 1))
@@ -90,5 +102,5 @@ def head_map(axes: Any, heads: pd.DataFrame, title: str, figure: Figure) -> None
     axes.set_xlabel("head")
     axes.set_ylabel("layer")
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(integer=True))
-    figure.colorbar(image, ax=axes, shrink=0.9)
+        counting_axis(axis)
+    figure.colorbar(image, ax=axes, shrink=0.9, label=scale)

@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from diagnostics.report.footer import Footer
-from diagnostics.report.marks import interval_line
-from diagnostics.report.style import styled
+from diagnostics.report.marks import counting_axis, interval_line
+from diagnostics.report.style import counted, styled
 
 __all__ = ["patching_figure"]
 
@@ -34,7 +33,7 @@ def patching_figure(
     caption = (
         "Share of the logit difference between the clean and the corrupt video "
         f"({corruption.replace('_', ' ')}) that is {done} when states at the input of a layer are patched "
-        f"({direction}); {n} items right with the clean video alone. "
+        f"({direction}); {counted(n, 'item')} right with the clean video alone. "
         "Left: single units, 0 is a unit of evidence. Right: all units with evidence, all others, tokens of "
         "the prompt. Bars: 95% interval, videos resampled."
     )
@@ -44,37 +43,40 @@ def patching_figure(
         footer = Footer([name for name in _LINES if (shown["set"] == name).any()], caption)
         figure = footer.figure(panel_inches=2.6)
         left, right = figure.subplots(1, 2)
-        _heat(left, grid, figure)
+        _heat(left, grid, f"share {done} (0 to 1)", figure)
         for place, name in enumerate(name for name in _LINES if (shown["set"] == name).any()):
             _line(right, shown[shown["set"] == name], place, name)
         if full:
             right.axvline(full - 0.5, color="black", linestyle=":", linewidth=0.9, gid="full")
         right.set_title("Groups of positions")
         right.set_xlabel("layer")
-        right.set_ylabel(f"share {done}")
-        right.xaxis.set_major_locator(MaxNLocator(integer=True))
+        right.set_ylabel(f"share {done} (0 to 1)")
+        counting_axis(right.xaxis)
         footer.draw(figure)
     return figure
 
 
-def _heat(axes: Any, grid: pd.DataFrame, figure: Figure) -> None:
+def _heat(axes: Any, grid: pd.DataFrame, scale: str, figure: Figure) -> None:
     axes.set_title("Single units")
-    axes.set_xlabel("units from the evidence")
+    axes.set_xlabel("distance from the evidence (units)")
     axes.set_ylabel("layer")
+    grid = grid[grid["effect"].notna()]
     if grid.empty:
         axes.text(0.5, 0.5, "no item to show", ha="center", va="center", transform=axes.transAxes)
         return
     table = grid.pivot_table(index="layer", columns="place", values="effect")
-    table = table.reindex(columns=range(int(table.columns.min()), int(table.columns.max()) + 1))
+    first, last = int(table.columns.min()), int(table.columns.max())
+    lowest, highest = int(table.index.min()), int(table.index.max())
+    table = table.reindex(index=range(lowest, highest + 1), columns=range(first, last + 1))
+    beyond = float(np.nanmax(np.abs(table.to_numpy(dtype=float)))) > 1
     image = axes.imshow(
         table.to_numpy(dtype=float), cmap="RdBu_r", vmin=-1, vmax=1, aspect="auto", origin="lower",
-        interpolation="nearest",
+        interpolation="nearest", extent=(first - 0.5, last + 0.5, lowest - 0.5, highest + 0.5),
     )  # fmt: skip
-    axes.set_xticks(np.arange(len(table.columns))[::2], table.columns[::2].tolist())
-    axes.set_yticks(np.arange(len(table.index)), table.index.tolist())
-    axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=9))
+    counting_axis(axes.xaxis, 8)
+    counting_axis(axes.yaxis, 8)
     axes.grid(False)
-    figure.colorbar(image, ax=axes, shrink=0.9)
+    figure.colorbar(image, ax=axes, shrink=0.9, label=scale, extend="both" if beyond else "neither")
 
 
 def _line(axes: Any, rows: pd.DataFrame, place: int, name: str) -> None:

@@ -6,15 +6,16 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from diagnostics.report.footer import Footer
-from diagnostics.report.style import run_style, styled
+from diagnostics.report.marks import counting_axis
+from diagnostics.report.style import run_style, styled, wrapped
 
 __all__ = ["probing_figure"]
 
 _LINES = {"score": "probe", "shuffled": "labels exchanged", "position_only": "place in the prompt alone"}
 _COLUMNS = 4
+_TITLE_INCHES = 1.2
 
 
 def probing_figure(table: pd.DataFrame) -> Figure:
@@ -34,17 +35,16 @@ def probing_figure(table: pd.DataFrame) -> Figure:
     rows = max(1, -(-len(targets) // columns))
     with styled():
         footer = Footer(list(_LINES.values()) if targets else [], caption)
-        figure = footer.figure(panel_inches=1.7 * rows)
+        figure = footer.figure(panel_inches=1.8 * rows)
         panels = figure.subplots(rows, columns, squeeze=False)
         for axes, target in zip(panels.flat, targets, strict=False):
             _panel(axes, table[table["target"] == target].sort_values("layer"))
-            axes.set_title(target)
+            axes.set_xlabel("layer it enters")
+            axes.set_title(wrapped(target, _TITLE_INCHES, 8.0, max_lines=2), fontsize=8)
         for axes in list(panels.flat)[len(targets) :]:
             axes.set_axis_off()
         for axes in panels[:, 0]:
             axes.set_ylabel("score on other videos")
-        for axes in list(panels.flat)[max(0, len(targets) - columns) : len(targets)]:
-            axes.set_xlabel("enters layer")  # the lowest panel of each column
         footer.draw(figure)
     return figure
 
@@ -67,6 +67,8 @@ def _panel(axes: Axes, rows: pd.DataFrame) -> None:
     chance = float(rows["chance"].iloc[0])
     axes.axhline(chance, color="#7a7a7a", linewidth=0.8, linestyle=":")
     # A position-only ridge can lie far below 0; the panel keeps to where the probe and chance are.
-    lowest = np.nanmin([chance, rows["score_low"].min(), rows["shuffled_low"].min()])
+    lowest = np.nanmin(
+        [chance, *(rows[name].min() for name in ("score", "score_low", "shuffled", "shuffled_low"))]
+    )
     axes.set_ylim(float(lowest) - 0.08, 1.04)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    counting_axis(axes.xaxis, 5)

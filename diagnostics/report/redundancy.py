@@ -8,14 +8,14 @@ from matplotlib.ticker import PercentFormatter
 
 from diagnostics.report.footer import Footer
 from diagnostics.report.marks import interval_line
-from diagnostics.report.style import styled
+from diagnostics.report.style import estimated, most_items, styled
 
 __all__ = ["redundancy_figure"]
 
 _PANELS = {
-    "accuracy": ("Accuracy", "share of items"),
-    "gold_log_odds": ("Right option", "log-odds, nats"),
-    "evidence_log_lift": ("Attention on the evidence", "log-lift, nats"),
+    "accuracy": ("Accuracy", "accuracy (%)"),
+    "gold_log_odds": ("Right option", "log-odds (nats)"),
+    "evidence_log_lift": ("Attention on the evidence", "log-lift (nats)"),
     "unit_similarity": ("Redundancy", "mean cosine of units"),
 }
 
@@ -29,9 +29,10 @@ def redundancy_figure(doses: pd.DataFrame, contrasts: pd.DataFrame) -> Figure:
     most = contrasts[contrasts["replaced"] == contrasts["replaced"].max()].set_index("measure")
     odds = most.loc["gold_log_odds"]
     caption = (
-        f"{int(doses['n'].max())} items; evidence, budget and clock held. At the largest dose near-"
-        f"duplicates change the right option's log-odds by {odds['difference']:+.2f} ({odds['ci_low']:+.2f} "
-        f"to {odds['ci_high']:+.2f}) against distinct units. Bars: 95% interval, videos resampled."
+        f"{most_items(doses['n'])}; evidence, budget and clock held. At the largest dose near-"
+        f"duplicates change the right option's log-odds by "
+        f"{estimated(*odds[['difference', 'ci_low', 'ci_high']], form='+.2f')} against distinct units. "
+        "Bars: 95% interval, videos resampled."
     )
     with styled():
         footer = Footer(["replaced by near-duplicates", "replaced by distinct units"], caption)
@@ -52,7 +53,7 @@ def redundancy_figure(doses: pd.DataFrame, contrasts: pd.DataFrame) -> Figure:
             axes.set_ylabel(label)
         panels[0, 0].yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         for axes in panels[1]:
-            axes.set_xlabel("other units replaced")
+            axes.set_xlabel("other units replaced (%)")
             axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         footer.draw(figure)
     return figure

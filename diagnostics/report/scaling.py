@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, NullLocator, PercentFormatter, ScalarFormatter
+from matplotlib.ticker import PercentFormatter
 
 from diagnostics.report.footer import Footer
-from diagnostics.report.style import run_style, styled
+from diagnostics.report.marks import budget_axis
+from diagnostics.report.style import between, counted, estimated, most_items, run_style, styled
 
 __all__ = ["scaling_figure"]
 
@@ -38,13 +39,13 @@ def scaling_figure(ladders: pd.DataFrame, trends: pd.DataFrame) -> Figure:
             _line(shown, rows, place, wide, "evidence_shown", ("shown_low", "shown_high"))
             _line(tokens, rows, place, wide, "tokens_per_unit", None)
         for axes, title, label in (
-            (accuracy, "Accuracy", "accuracy"),
-            (shown, "Evidence among the frames", "items with evidence shown"),
+            (accuracy, "Accuracy", "accuracy (%)"),
+            (shown, "Evidence among the frames", "items with evidence shown (%)"),
             (tokens, "Resolution", "tokens of a temporal unit"),
         ):
             axes.set_title(title)
             axes.set_ylabel(label)
-            _budget_axis(axes, ladders["budget"].unique())
+            budget_axis(axes, ladders["budget"].unique())
         for axes in (accuracy, shown):
             axes.set_ylim(0, 1.03)
             axes.yaxis.set_major_formatter(PercentFormatter(1.0))
@@ -73,25 +74,23 @@ def _line(
         shade.set_gid(f"{column}-interval:{place}")
 
 
-def _budget_axis(axes: Axes, budgets: np.ndarray) -> None:
-    axes.set_xscale("log", base=2)
-    axes.xaxis.set_major_locator(FixedLocator(sorted(budgets.tolist())))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(ScalarFormatter())
-    axes.set_xlabel("frames")
-
-
 def _caption(ladders: pd.DataFrame, trends: pd.DataFrame, first: tuple[str, str]) -> str:
     rows = trends[(trends["frames"] == first[0]) & (trends["resolution"] == first[1])]
-    told = rows.iloc[0]
-    slope = f"{100 * told['slope']:+.1f} points a rung ({_points(told, 'slope_low', 'slope_high')})"
-    between = f"{told['best_low']:g} to {told['best_high']:g}"
-    best = f"best budget {told['best_budget']:g} frames (95% interval {between})"
-    n = int(ladders["n"].max())
     return (
-        f"{_FRAMES[first[0]].capitalize()}, {_RESOLUTIONS[first[1]]}: {slope}, {best}; {n} items. "
-        f"Shaded: 95% interval of the mean, videos resampled.{_coincidence(ladders)}"
+        f"{_FRAMES[first[0]].capitalize()}, {_RESOLUTIONS[first[1]]}: {_trend(rows.iloc[0])}; "
+        f"{most_items(ladders['n'])}. Shaded: 95% interval of the mean, videos resampled."
+        f"{_coincidence(ladders)}"
     )
+
+
+def _trend(told: pd.Series) -> str:
+    if not np.isfinite(told["slope"]):  # as where every item fails at the largest budget
+        return "no item was answered at every budget, so that there is no trend"
+    slope = estimated(
+        *(100 * told[["slope", "slope_low", "slope_high"]].astype(float)), form="+.1f", unit=" points a rung"
+    )
+    ends = between(told["best_low"], told["best_high"], "g")
+    return f"{slope}, best budget {counted(int(told['best_budget']), 'frame')} (95% interval: {ends})"
 
 
 def _coincidence(ladders: pd.DataFrame) -> str:
@@ -100,7 +99,3 @@ def _coincidence(ladders: pd.DataFrame) -> str:
     if {"budget", "fixed"} <= set(both.columns) and (both["budget"] == both["fixed"]).all():
         return " Units have equally many tokens at every budget here: held and own resolution are the same."
     return ""
-
-
-def _points(row: pd.Series, low: str, high: str) -> str:
-    return f"{100 * row[low]:+.1f} to {100 * row[high]:+.1f}"

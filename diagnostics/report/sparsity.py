@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from diagnostics.report.footer import Footer
-from diagnostics.report.style import run_style, styled
+from diagnostics.report.style import bar_look, counted, styled
 
 __all__ = ["sparsity_figure"]
 
@@ -39,12 +39,16 @@ def sparsity_figure(ratios: Mapping[str, Sequence[float]], *, n_items: int, bins
         + (f" {zeros} with a ratio of zero are not drawn." if zeros else "")
     )
     with styled():
-        footer = Footer([f"{kind} ({len(ratios[kind]):,} questions)" for kind in kinds], caption)
+        footer = Footer(
+            [f"{kind} ({counted(len(ratios[kind]), 'question')})" for kind in kinds], caption, bars=True
+        )
         figure = footer.figure(panel_inches=2.6)
         axes = figure.add_subplot()
         drawn = [[value for value in ratios[kind] if value > 0] for kind in kinds]
-        colours = [run_style(place).color for place in range(len(kinds))]
-        axes.hist(drawn, bins=edges.tolist(), stacked=True, color=colours)
+        axes.hist(drawn, bins=edges.tolist(), stacked=True)
+        for place, stack in enumerate(axes.containers):
+            for bar in stack:
+                bar.set(**bar_look(place))
         axes.axvline(mean, color="black", linestyle="--", linewidth=1.0, gid="mean")
         axes.axvline(median, color="black", linestyle=":", linewidth=1.2, gid="median")
         axes.set_xscale("log")
@@ -52,8 +56,8 @@ def sparsity_figure(ratios: Mapping[str, Sequence[float]], *, n_items: int, bins
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:g}%"))
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.yaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.set_xlabel("evidence ratio: evidence frames / frames of the video")
-        axes.set_ylabel("questions")
+        axes.set_xlabel("evidence ratio: evidence frames / frames of the video (%)")
+        axes.set_ylabel("questions (number)")
         axes.set_title("How little of a video holds the answer")
         footer.draw(figure)
     return figure

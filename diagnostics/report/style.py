@@ -8,8 +8,9 @@ question that holds `$` is shown with its `$`.
 from __future__ import annotations
 
 import bisect
+import math
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,8 +24,14 @@ __all__ = [
     "FIGURE_WIDTH",
     "LINE_INCHES",
     "MAX_RUNS",
+    "STEP_COLORS",
     "RunStyle",
+    "bar_look",
+    "between",
     "clock",
+    "counted",
+    "estimated",
+    "most_items",
     "plain_text",
     "run_style",
     "save_figure",
@@ -56,6 +63,7 @@ _STYLE: dict[Any, Any] = {
     "font.size": _FONT_POINTS,
     "grid.color": "#e4e4e4",
     "grid.linewidth": 0.5,
+    "hatch.linewidth": 0.6,
     "legend.fontsize": _FONT_POINTS,
     "legend.frameon": False,
     "lines.linewidth": 1.4,
@@ -91,9 +99,26 @@ MAX_RUNS = len(_RUN_STYLES)
 """How many runs one figure can tell apart."""
 
 
+STEP_COLORS = ("#d9d9d9", "#E69F00", "#D55E00", "#00436b")
+"""Of parts stacked in a fixed order: each is darker than the one before it, in grey too."""
+
+_HATCHES = ("", "////", "....", "xxxx", "\\\\\\\\", "oooo", "++++")
+
+
 def run_style(position: int) -> RunStyle:
-    """Colour and marker of the run at `position`, below `MAX_RUNS`."""
-    return _RUN_STYLES[position]
+    """Colour and marker of the series at `position`; past `MAX_RUNS` colours come back with other markers."""
+    turn, place = divmod(position, MAX_RUNS)
+    return RunStyle(_RUN_STYLES[place].color, _RUN_STYLES[(place + turn) % MAX_RUNS].marker)
+
+
+def bar_look(position: int) -> dict[str, Any]:
+    """Arguments for the bars of the series at `position`: its colour, and a hatch that repeats it in grey."""
+    return {
+        "facecolor": run_style(position).color,
+        "edgecolor": "white",
+        "hatch": _HATCHES[position % len(_HATCHES)],
+        "linewidth": 0.0,
+    }
 
 
 @contextmanager
@@ -147,6 +172,30 @@ def _fits(text: str, inches: float, points: float) -> int:
     # No font has glyphs thinner than a twentieth of its size: longer prefixes need not be measured.
     longest = min(len(text), int(72 * inches * 20 / points))
     return bisect.bisect_left(range(1, longest + 1), True, key=wide)
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 item`, `2 items`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def most_items(counts: Iterable[float]) -> str:
+    """The largest of the numbers of items behind a figure's values, in words."""
+    return counted(int(max(counts, default=0)), "item")
+
+
+def between(low: float, high: float, form: str) -> str:
+    """An interval in words, each end by `form`; "no interval" where an end is undefined."""
+    return f"{low:{form}} to {high:{form}}" if math.isfinite(low) and math.isfinite(high) else "no interval"
+
+
+def estimated(value: float, low: float, high: float, *, form: str, unit: str = "") -> str:
+    """A number with its interval in words: `+0.21 (+0.10 to +0.32)`, or that it is undefined."""
+    return (
+        f"{value:{form}}{unit} ({between(low, high, form)})"
+        if math.isfinite(value)
+        else "an undefined amount"
+    )
 
 
 def clock(seconds: float, full: bool = False) -> str:

@@ -9,8 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from diagnostics.report.footer import Footer
-from diagnostics.report.marks import interval_line
-from diagnostics.report.style import run_style, styled
+from diagnostics.report.marks import errors_of, interval_line
+from diagnostics.report.style import counted, most_items, run_style, styled
 
 __all__ = ["swap_figure"]
 
@@ -42,12 +42,12 @@ def swap_figure(doses: pd.DataFrame, places: pd.DataFrame, bias: pd.DataFrame) -
                 value = float(doses.loc[doses["arm"] == arm, measure].iloc[0])
                 if np.isfinite(value):
                     axes.axhline(value, color="#7a7a7a", linestyle=line, linewidth=1, gid=f"{measure}:{arm}")
-            axes.set_xlabel("units of evidence put in")
+            axes.set_xlabel("evidence put in (units)")
             axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         shares.set_title("Answers with the option")
-        shares.set_ylabel("share of items")
+        shares.set_ylabel("items (%)")
         odds.set_title("Log-odds")
-        odds.set_ylabel("nats, among the options")
+        odds.set_ylabel("log-odds among the options (nats)")
         _places(where, places, float(told["evidence_alone"]))
         for axes in (shares, where):
             axes.set_ylim(-0.02, 1.04)
@@ -59,7 +59,7 @@ def swap_figure(doses: pd.DataFrame, places: pd.DataFrame, bias: pd.DataFrame) -
 def _caption(doses: pd.DataFrame, told: pd.Series) -> str:
     foils = doses.loc[doses["arm"] == "foil", "n"]
     caption = (
-        f"{int(doses['n'].max())} items, {int(foils.max()) if len(foils) else 0} with a foil. Dose 0: the "
+        f"{most_items(doses['n'])}, {int(foils.max()) if len(foils) else 0} with a foil. Dose 0: the "
         "evidence removed; an item of shorter evidence gets what it has. Points: mean; bars: 95% interval, "
         "videos resampled. Grey: uniform frames (dotted), evidence in every slot (dashed), text alone "
         "(dash-dot). "
@@ -67,7 +67,7 @@ def _caption(doses: pd.DataFrame, told: pd.Series) -> str:
     if not told["n"]:
         return f"{caption}Right: no order-free item was answered in every place."
     alone = f"dotted: the evidence alone ({told['evidence_alone']:.0%})"
-    caption += f"Right: {int(told['n'])} order-free items, {alone}"
+    caption += f"Right: {counted(int(told['n']), 'order-free item')}, {alone}"
     if np.isfinite(told["range"]):
         caption += (
             f"; the places range over {told['range']:.0f}% of that, Video-LevelGauge {told['composite']:.0f} "
@@ -89,11 +89,10 @@ def _points(axes: Axes, rows: pd.DataFrame, measure: str, place: int) -> None:
 
 def _places(axes: Axes, places: pd.DataFrame, alone: float) -> None:
     values = places["accuracy"].to_numpy(dtype=float)
-    interval = places[["ci_low", "ci_high"]].to_numpy(dtype=float).T
     axes.errorbar(
         places["tenth"].to_numpy(dtype=float) + 1,
         values,
-        yerr=np.nan_to_num(np.abs(interval - values)),
+        yerr=errors_of(values, places["ci_low"], places["ci_high"]),
         fmt=f"{run_style(0).marker}-",
         color=run_style(0).color,
         markersize=4,
@@ -104,5 +103,6 @@ def _places(axes: Axes, places: pd.DataFrame, alone: float) -> None:
     if np.isfinite(alone):
         axes.axhline(alone, color="#7a7a7a", linestyle=":", linewidth=1, gid="alone")
     axes.set_title("Accuracy by place")
-    axes.set_xlabel("tenth of the input")
+    axes.set_ylabel("accuracy (%)")
+    axes.set_xlabel("place in the input (tenths)")
     axes.set_xticks(range(1, len(places) + 1))

@@ -1,4 +1,4 @@
-"""What a run leaves on disk: records, tensors, manifest, summary, tables, thumbnails.
+"""What a run leaves on disk: records, tensors, manifest, summary, tables, thumbnails, log.
 
 `RunFolder` is the door for whoever measures. Whoever reads a run takes `read_records`, `read_tensors`,
 `read_manifests` and `read_summary`, or all but the tensors with `open_finished`. Nothing here imports torch,
@@ -21,6 +21,7 @@ from diagnostics.store.manifest import Attempt, Counts, Machine, Manifest, read_
 from diagnostics.store.record_log import all_records, read_records
 from diagnostics.store.records import VOLATILE, Failure, Record, comparable, from_json, latest, to_json
 from diagnostics.store.run_folder import RunFolder, tensor_path
+from diagnostics.store.run_log import log_path, run_log
 from diagnostics.store.sharding import MergeCheck, merge_check, shard_of
 from diagnostics.store.summary import Metric, Occurrences, Row, Summary, read_summary
 from diagnostics.store.tensor_parts import (
@@ -72,6 +73,7 @@ __all__ = [
     "from_json",
     "latest",
     "load_summary",
+    "log_path",
     "merge_check",
     "open_finished",
     "pair_file_name",
@@ -81,6 +83,7 @@ __all__ = [
     "read_records",
     "read_summary",
     "read_tensors",
+    "run_log",
     "shard_of",
     "tensor_path",
     "to_json",

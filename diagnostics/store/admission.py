@@ -53,6 +53,8 @@ def refuse_other_configuration(
     for manifest in manifests:
         if manifest.config_hash != config_hash:
             differences = differing_keys(manifest.config, config, ignore)
+            if other := [each for each in differences if each.key == "exp.name"]:
+                differences = other  # another experiment has other parameters: no need to list them
             told = (
                 "; ".join(map(str, differences)) or f"hash {manifest.config_hash} there, {config_hash} here"
             )

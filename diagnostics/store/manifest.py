@@ -15,7 +15,7 @@ import re
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -197,13 +197,19 @@ def git_state(folder: Path | None = None) -> dict[str, Any] | None:
         return None
 
 
-def new_attempt(shard: int, n_shards: int, attempt: int, gpus: Iterable[str] = ()) -> Attempt:
-    """The attempt that this process begins now."""
+def new_attempt(
+    shard: int,
+    n_shards: int,
+    attempt: int,
+    gpus: Iterable[str] = (),
+    command: Sequence[str] | None = None,
+) -> Attempt:
+    """The attempt that this process begins now; without `command`, by this process's own."""
     return Attempt(
         shard=shard,
         n_shards=n_shards,
         attempt=attempt,
-        command=list(sys.orig_argv),
+        command=list(sys.orig_argv if command is None else command),
         pid=os.getpid(),
         started=now(),
         machine=this_machine(gpus),

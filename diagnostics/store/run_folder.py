@@ -12,6 +12,7 @@ Killed at any moment, the same command goes on: finished pairs stay, the one in 
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -56,11 +57,13 @@ from diagnostics.store.manifest import (
 )
 from diagnostics.store.record_log import RecordWriter, all_records, read_records, records_path
 from diagnostics.store.records import Record, latest
+from diagnostics.store.run_log import log_path
 from diagnostics.store.tensor_parts import PairTensors
 from diagnostics.store.tensors import tensor_fault, write_tensors
 
 __all__ = ["RunFolder", "tensor_path"]
 
+_log = logging.getLogger(__name__)
 _TENSORS = "tensors"
 _THUMBNAILS = "thumbnails"
 
@@ -101,6 +104,7 @@ class RunFolder:
         experiment: str = "",
         ignore: Collection[str] = frozenset(),
         gpus: Iterable[str] = (),
+        command: Sequence[str] | None = None,
     ) -> RunFolder:
         """Make the run, or go on with it.
 
@@ -112,6 +116,7 @@ class RunFolder:
             experiment: the experiment's name, for the manifest.
             ignore: the dotted keys that `config_hash` left out, so that they are not named as differing.
             gpus: names of the GPUs, for the manifest.
+            command: what repeats this run, for the manifest; None for this process's command line.
 
         Raises:
             ConfigError: `shard` is not one of `n_shards`.
@@ -147,7 +152,7 @@ class RunFolder:
             lock = ShardLock(path, shard, n_shards)
             try:
                 number = next_attempt(attempts_of(manifests), records, shard, n_shards)
-                attempt = new_attempt(shard, n_shards, number, gpus)
+                attempt = new_attempt(shard, n_shards, number, gpus, command)
                 run = cls(path, attempt, manifest_of(attempt, experiment, config, config_hash), lock)
                 run._begin(records)
             except BaseException:
@@ -187,6 +192,16 @@ class RunFolder:
     def attempt(self) -> int:
         """The attempt this process makes, from 1."""
         return self._attempt.attempt
+
+    @property
+    def counts(self) -> Counts:
+        """What this attempt has finished and what failed, until now."""
+        return self._attempt.counts
+
+    @property
+    def log_path(self) -> Path:
+        """Where this shard's log is (`run_log`)."""
+        return log_path(self.path, self.shard)
 
     def save(self, record: Record, tensors: PairTensors | None = None) -> Record:
         """Keep one measurement: its tensors first, then its record, so that a record implies its tensors.
@@ -284,13 +299,14 @@ class RunFolder:
             counts = replace(counts, finished=counts.finished + 1)
         else:
             counts = replace(counts, failed=counts.failed + 1)
+            _log.warning("failed: %s: %s: %s", record.item_id, record.error.type, record.error.message)
         self._attempt = replace(self._attempt, counts=counts)
 
     def save_thumbnails(
         self,
         item_id: str,
         condition: str,
-        frames: UInt8[np.ndarray, "frame height width 3"],
+        frames: Iterable[UInt8[np.ndarray, "height width 3"]],
         indices: Sequence[int],
     ) -> list[str]:
         """Save small JPEGs of what was shown, before the pair's record.
@@ -306,6 +322,11 @@ class RunFolder:
         folder = self.path / _THUMBNAILS / pair_stem(item_id, condition)
         paths = thumbnails.write_thumbnails(folder, frames, indices, shard=self.shard)
         return [path.relative_to(self.path).as_posix() for path in paths]
+
+    def remove_thumbnails(self, item_id: str, condition: str) -> None:
+        """Remove the pictures of a pair, which is measured anew: they may be of something else by now."""
+        for path in (self.path / _THUMBNAILS / pair_stem(item_id, condition)).glob("*.jpg"):
+            path.unlink()
 
     def write_summary(self, summary: summaries.Summary) -> Path:
         """Write `summary.json`, and give its path."""

@@ -48,11 +48,9 @@ def write_tensors(path: Path, tensors: PairTensors, *, shard: int = 0, durable: 
     """
     tensors.check()
     axes = tensors.axes
-    # No HDF5 lock: nobody else knows the temporary name, and locks fail on some network file systems.
-    with (
-        publish(path, shard=shard, durable=durable) as temporary,
-        h5py.File(temporary, "x", locking=False) as file,
-    ):
+    # In memory first: on a full disk HDF5 leaves a file that it cannot finish half open, and the interpreter
+    # crashes at its end. A write of our own fails with an error.
+    with h5py.File(path.name, "w", driver="core", backing_store=False) as file:
         file.attrs.update(_attributes(tensors))
         _write_scales(file, tensors, axes)
         for name in PARTS:
@@ -66,6 +64,10 @@ def write_tensors(path: Path, tensors: PairTensors, *, shard: int = 0, durable: 
             file["answer"].create_dataset("text", data=_storable(tensors.answer.text), dtype=_TEXT)
         if tensors.control is not None:
             file["control"].attrs["kind"] = _storable(tensors.control.kind)
+        file.flush()
+        image = file.id.get_file_image()
+    with publish(path, shard=shard, durable=durable) as temporary:
+        temporary.write_bytes(image)
 
 
 def _attributes(tensors: PairTensors) -> dict[str, Any]:

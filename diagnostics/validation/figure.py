@@ -113,7 +113,7 @@ def _scatter(axes: Axes, group: str, rows: Sequence[Row]) -> None:
 
 
 def _forest_inches(rows: Sequence[Row]) -> float:
-    return 0.62 + sum(_LINE_INCHES * (_label(row).count("\n") + 1) + 0.05 for row in rows)
+    return 0.8 + sum(_LINE_INCHES * (_label(row).count("\n") + 1) + 0.05 for row in rows)
 
 
 def _label(row: Row) -> str:
@@ -139,6 +139,8 @@ def _forest(axes: Axes, group: str, rows: Sequence[Row]) -> None:
     axes.tick_params(axis="y", length=0)
     axes.grid(axis="y", visible=False)
     axes.set_title(group)
+    axes.set_xlabel("value (unit of its row)")
+    axes.set_ylabel("row of the table")
 
 
 def _draw_row(axes: Axes, row: Row, middle: float, tall: float, ends: tuple[float, float]) -> None:

@@ -28,7 +28,7 @@ from diagnostics.video.selection import Slot
 
 from .opened import ITEMS, made
 
-PICTURES = 8
+PICTURES = 32
 PICTURE = (90, 160)
 
 WRITE = """

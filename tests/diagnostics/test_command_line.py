@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +12,9 @@ from pathlib import Path
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
+from PIL import Image
 
-from diagnostics.catalogue import GROUPS, config_folder, listing, options, rewrite_overrides
+from diagnostics.catalogue import GROUPS, config_folder, is_listing, listing, options, rewrite_overrides
 from diagnostics.errors import ConfigError
 from diagnostics.video.sampling import load_sampler
 
@@ -101,6 +104,9 @@ def test_overrides_reach_hydra_in_its_own_form() -> None:
         "hydra.sweep.dir=${out}/.multirun",
         "-m",
     ]
+    of_runs = rewrite_overrides(["+exp=report", "run=a", "beside=[b,c]"])
+    assert of_runs == ["+exp=report", "++exp.run=a", "++exp.beside=[b,c]"]
+    assert rewrite_overrides(["runs=[a,b]"]) == ["++exp.runs=[a,b]"]
 
 
 @pytest.mark.parametrize("name", ["with space", "com,ma", "eq=ual", "par(en)", "it's"])
@@ -173,3 +179,69 @@ def test_every_group_has_options_and_the_listing_names_the_groups() -> None:
     assert config_folder() == ROOT / "conf" or config_folder().parent.name == "diagnostics"
     assert all(options(group) for group in GROUPS)
     assert "Experiments (+exp=...)" in listing()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["attention_drift"], "Write +exp=attention_drift."),
+        (["--exp=attention_drift"], "Write +exp=attention_drift, without dashes."),
+        (["+exp=attention_drift", "data.path", "=", "x.jsonl"], "Write KEY=VALUE, without spaces"),
+        (["+exp=attention_drift", "data.path = x.jsonl"], "Write data.path=x.jsonl."),
+    ],
+)
+def test_what_hydra_would_take_for_something_else_is_refused(arguments: list[str], said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        rewrite_overrides(arguments)
+
+
+def test_hydras_own_forms_pass() -> None:
+    arguments = ["--config-dir", "conf", "--cfg", "job", "+exp=check", "~exp.seed", "--config-dir=more"]
+    with pytest.raises(ConfigError, match="There is no exp=nothing"):  # the last one, so the others passed
+        rewrite_overrides([*arguments, "exp=nothing"])
+    assert rewrite_overrides(arguments) == arguments
+
+
+def test_a_folder_of_ones_own_is_listed(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine.yaml").write_text("# My tuned model. It is new.\nname: mine\npath: /mine\n")
+    for arguments in (["--config-dir", str(tmp_path)], [f"--config-dir={tmp_path}"]):
+        assert is_listing(arguments)
+        (line,) = [line for line in listing(arguments).splitlines() if line.split()[:1] == ["mine"]]
+        assert line.endswith("My tuned model")
+    assert is_listing([])
+    assert not is_listing(["--config-dir", str(tmp_path), "+exp=check"])
+    assert not is_listing([f"--config-dir={tmp_path}", "+exp=check"])
+    assert "mine" not in listing()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
+def test_a_file_that_cannot_be_written_ends_the_run_with_a_sentence(tmp_path: Path) -> None:
+    """Files of 16 KiB at most stand in for a full disk: the first tensor file does not fit."""
+    (tmp_path / "clip_fps1").mkdir()
+    for number in range(4):
+        Image.new("RGB", (32, 32), (40 * number, 90, 120)).save(tmp_path / "clip_fps1" / f"{number}.jpg")
+    line = {
+        "id": "q",
+        "video": "clip_fps1",
+        "question": "What colour?",
+        "options": ["red", "blue"],
+        "answer": "A",
+    }
+    (tmp_path / "mine.jsonl").write_text(json.dumps(line))
+    program = (
+        "import resource, runpy\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (16384, 16384))\n"
+        "runpy.run_module('diagnostics', run_name='__main__')\n"
+    )
+    arguments = ["+exp=attention_drift", "data=jsonl", "data.path=mine.jsonl", "sampling.budget=4", "out=run"]
+    run = subprocess.run(
+        [sys.executable, "-c", program, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert run.returncode == 1, run.stderr
+    (told,) = run.stderr.splitlines()
+    assert told.startswith("error: ")
+    assert "What is finished is kept" in told
+    log = (tmp_path / "run" / "run.0.log").read_text()
+    assert "Traceback" in log
+    assert "write_tensors" in log

@@ -20,7 +20,7 @@ from diagnostics.report.page import write_page
 from diagnostics.store import Record, read_records
 from diagnostics.store.asked import read_items
 
-from ..page_runs import HOSTILE, TASKS, write_page_run
+from ..page_runs import HOSTILE, TASKS, write_long_run, write_page_run
 
 pytestmark = pytest.mark.system
 
@@ -237,6 +237,44 @@ def test_heads_on_demand(page: Opened) -> None:
     assert told.startswith("head 2, unit 3, ")
     shown = float(told.split(": ")[1].split("%")[0]) / 100
     assert shown == pytest.approx(mass[1, 2, 0, 3], abs=mass[:, :, 0].max() / 254 + 5e-4)
+
+
+def test_units_without_a_picture_are_folded_and_unfolded(browser: Any, tmp_path: Path) -> None:
+    run = write_long_run(tmp_path / "run")
+    write_page(run)
+    page = opened(browser, run)
+    strip = page.tab.locator("#strip")
+    assert strip.locator("img").count() == 10
+    told = [text.removeprefix("+") for text in strip.locator(".fold").all_text_contents()]
+    # Ten pictures, one every 20; slots 41 to 44, evidence, are a fold of their own between 1 and 15 others.
+    assert [int(text) for text in told] == [19, 19, 4, 15, *[19] * 7]
+    assert "Pictures of 10 of 200 were saved." in page.tab.text_content("#item .legend")
+    assert strip.locator(".card").nth(0).locator(".time").all_text_contents() == ["blank", "told 01:40.0"]
+    assert strip.locator("[data-unit='20'] .time").all_text_contents() == ["00:10.0", "told 01:50.0"]
+    strip.locator(".fold.evidence").click()
+    found = strip.locator(".card.evidence")
+    times = [card.locator(".time").first.text_content() for card in found.all()]
+    assert times == ["00:20.5", "00:21.0", "00:21.5", "00:22.0"]
+    assert page.tab.text_content("#item .error") == "ObservationError It failed."
+    page.tab.evaluate("report.select(43)")
+    assert strip.locator("[aria-pressed=true]").get_attribute("data-unit") == "43"
+    page.tab.evaluate("report.select(50)")
+    assert strip.locator("[aria-pressed=true]").text_content() == "+15", "the fold that holds it"
+    assert page.said == []
+    page.tab.close()
+
+
+def test_what_went_wrong_links_to_the_items(page: Opened) -> None:
+    failed = next(record for record in page.records if record.error is not None)
+    page.tab.locator("#wrong tr.failed summary").click()
+    page.tab.locator("#wrong tr.failed .ids a").click()
+    place = page.records.index(failed)
+    page.tab.wait_for_selector(f"#item[data-place='{place}']")
+    assert page.tab.text_content("#item h3") == failed.item_id
+    hostile = list(read_items(page.run))[list(HOSTILE).index("template")]
+    page.tab.evaluate("id => { location.hash = `item=${encodeURIComponent(id)}`; }", hostile)
+    page.tab.wait_for_function("id => document.querySelector('#item h3').textContent === id", arg=hostile)
+    assert page.said == []
 
 
 def test_items_beside_the_page_open_too(browser: Any, tmp_path: Path) -> None:

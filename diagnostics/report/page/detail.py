@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import base64
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,11 @@ from diagnostics.report.from_run import (
     record_tensors,
     unit_mass,
 )
-from diagnostics.report.item_pictures import slot_positions
+from diagnostics.report.page.beside import OtherRun
+from diagnostics.report.page.frames import finite, pictures_of, units_of, windows_of
 from diagnostics.report.page.panels import panels_of
 from diagnostics.report.page.quantised import quantised
-from diagnostics.store import PairTensors, Record, pair_stem
+from diagnostics.store import PairTensors, Record
 
 __all__ = ["HEADS_AT_MOST", "LAYER_PATCHES_AT_MOST", "PARTS_READ", "detail_of", "patch_grids"]
 
@@ -52,31 +52,66 @@ _LONGEST_REPLY = 20_000
 
 
 def detail_of(
-    run_dir: Path, record: Record, item: Item | None, settings: Mapping[str, Any] | None = None
+    run_dir: Path,
+    record: Record,
+    item: Item | None,
+    settings: Mapping[str, Any] | None = None,
+    beside: Sequence[OtherRun] = (),
 ) -> dict[str, Any]:
     """JSON values of one measurement; arrays as `quantised` tells them.
 
     Args:
         item: as it was asked under the record's condition; None where the run kept no words.
         settings: the experiment's own configuration.
+        beside: runs that may have measured something else of the same frames.
 
     Raises:
         DamagedRunError: a file cannot be read, or record and tensor file disagree.
         IncompleteRunError: the tensor file is missing.
     """
     tensors = _tensors(run_dir, record)
-    units = _units(record, tensors)
+    others = [
+        (other, found, _tensors(other.folder, found))
+        for other in beside
+        if record.error is None
+        for found in other.of(record)
+    ]
+    # What a unit is, another run says as well; what it measured stands under its own name.
+    layout = others[0][2] if tensors is None and others else tensors
     detail = {
         **_words(record, item),
-        "windows": _windows(item),
-        "duration": _finite(record.source_seconds),
-        "units": units,
-        "pictures": _pictures(run_dir, record, tensors),
+        "windows": windows_of(item),
+        "duration": finite(record.source_seconds),
+        "units": units_of(record, layout, item),
+        "pictures": pictures_of(run_dir, record, layout, item),
     }
+    if layout is not None:
+        detail["panels"] = []
     if tensors is not None:
         detail |= _attention(tensors)
         detail["panels"] = panels_of(record, tensors, settings or {})
+    for other, found, theirs in others:
+        assert theirs is not None
+        assert layout is not None
+        if len(theirs.units.frame_index) == len(layout.units.frame_index):
+            detail = _with_other(detail, other, found, theirs)
     return detail
+
+
+def _with_other(
+    detail: dict[str, Any], other: OtherRun, record: Record, tensors: PairTensors
+) -> dict[str, Any]:
+    """What another run measured, under its name; its attention where the page's own run has none."""
+    condition = ", ".join(f"{key} {value}" for key, value in record.condition.items())
+    words = f"{other.words}{', ' if condition else ''}{condition}"
+    panels = [
+        {**panel, "title": f"{panel['title']} ({words})"}
+        for panel in panels_of(record, tensors, other.settings)
+    ]
+    found = {**detail, "panels": [*detail["panels"], *panels]}
+    if "attention" not in detail and (attention := _attention(tensors)):
+        found |= {**attention, "attention": {**attention["attention"], "of": words}}
+    return found
 
 
 def _tensors(run_dir: Path, record: Record) -> PairTensors | None:
@@ -100,8 +135,8 @@ def _words(record: Record, item: Item | None) -> dict[str, Any]:
         "error": None if record.error is None else [record.error.type, record.error.message],
         "warnings": list(record.warnings),
         "selection": record.selection_rule,
-        "seconds": {name: _finite(value) for name, value in record.seconds.items()},
-        "variants": {name: _finite(value) for name, value in record.measures.items() if "@" in name},
+        "seconds": {name: finite(value) for name, value in record.seconds.items()},
+        "variants": {name: finite(value) for name, value in record.measures.items() if "@" in name},
     }
 
 
@@ -117,60 +152,6 @@ def _options(record: Record, item: Item | None) -> list[dict[str, Any]]:
 
 def _probability(logprob: float | None) -> float | None:
     return None if logprob is None else float(f"{math.exp(logprob):.4g}")
-
-
-def _windows(item: Item | None) -> list[list[float]]:
-    windows = () if item is None or item.evidence is None else item.evidence.windows
-    told = [[window.start_seconds, window.end_seconds] for window in windows]
-    return [window for window in told if all(map(math.isfinite, window))]
-
-
-# -- frames
-
-
-def _units(record: Record, tensors: PairTensors | None) -> dict[str, Any]:
-    """What was shown, by temporal unit; by frame where there are no tensors to say what a unit is."""
-    if tensors is None:
-        slots = record.slots
-        return {
-            "kind": "frame",
-            "seconds": [_finite(slot.true_seconds) for slot in slots],
-            "shown": [_finite(slot.shown_seconds) for slot in slots],
-            "frames": [[slot.frame_index] for slot in slots],
-            "evidence": None,
-            "key": None,
-        }
-    units = tensors.units
-    return {
-        "kind": "unit",
-        "seconds": [_first(row) for row in units.true_seconds],
-        "shown": [_first(row) for row in units.shown_seconds],
-        "frames": [[int(index) for index in row if index >= 0] for row in units.frame_index],
-        "evidence": units.evidence.any(axis=1).tolist(),
-        "key": None if tensors.similarity is None else tensors.similarity.is_key.tolist(),
-    }
-
-
-def _pictures(run_dir: Path, record: Record, tensors: PairTensors | None) -> list[dict[str, Any]]:
-    """The thumbnails that were saved: the unit and the place in it, and a `data:` address."""
-    folder = run_dir / "thumbnails" / pair_stem(record.item_id, record.condition_id)
-    if not folder.is_dir():
-        return []
-    files = {int(path.stem): path for path in sorted(folder.glob("*.jpg"))}
-    if tensors is None:
-        places = {slot: (slot, 0) for slot in range(len(record.slots))}
-    else:
-        positions = slot_positions(record, tensors)
-        places = {int(positions[unit, place]): (unit, place) for unit, place in np.ndindex(positions.shape)}
-    return [
-        {"unit": int(places[slot][0]), "place": int(places[slot][1]), "src": _address(path)}
-        for slot, path in files.items()
-        if slot in places
-    ]
-
-
-def _address(path: Path) -> str:
-    return f"data:image/jpeg;base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"
 
 
 # -- attention
@@ -256,13 +237,3 @@ def patch_grids(
     placed = np.full(int(starts[-1]), np.nan)
     placed[starts[unit] + row * sizes[unit, 1] + col] = values
     return sizes.tolist(), placed
-
-
-def _first(values: Float[np.ndarray, " slot"]) -> float | None:
-    """The first number of a unit's slots that is one."""
-    known = values[np.isfinite(values)]
-    return float(known[0]) if known.size else None
-
-
-def _finite(value: float | None) -> float | None:
-    return None if value is None or not math.isfinite(value) else float(f"{value:.6g}")

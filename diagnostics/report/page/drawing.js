@@ -24,11 +24,12 @@ function drawing(told) {
 
   const percent = (value) => (Number.isNaN(value) ? "undefined" : `${(100 * value).toFixed(value < 0.0995 ? 2 : 1)}%`);
 
-  function clock(seconds) {
+  /* Minutes and seconds, hours where there are any, tenths of a second where asked. */
+  function clock(seconds, tenths = false) {
     if (seconds === null || seconds === undefined) return "no time";
-    const whole = Math.floor(seconds), hours = Math.floor(whole / 3600);
+    const units = Math.floor(Math.abs(seconds) * 10 + 1e-6), whole = Math.floor(units / 10), hours = Math.floor(whole / 3600);
     const two = (n) => String(n).padStart(2, "0");
-    return `${hours ? `${hours}:` : ""}${two(Math.floor(whole / 60) % 60)}:${two(whole % 60)}`;
+    return `${seconds < 0 ? "−" : ""}${hours ? `${hours}:` : ""}${two(Math.floor(whole / 60) % 60)}:${two(whole % 60)}${tenths ? `.${units % 10}` : ""}`;
   }
 
   /* An array as `quantised` told it: the numbers, NaN where undefined. */
@@ -52,10 +53,10 @@ function drawing(told) {
     return found;
   }
 
-  function timeTicks(element, seconds) {
+  function timeTicks(element, seconds, tenths) {
     const n = seconds.length, every = Math.max(1, Math.ceil(n / 6));
     for (let unit = 0; unit < n; unit += every)
-      element.append(make("span", { style: { left: `${(100 * (unit + 0.5)) / n}%` } }, clock(seconds[unit])));
+      element.append(make("span", { style: { left: `${(100 * (unit + 0.5)) / n}%` } }, clock(seconds[unit], tenths)));
   }
 
   function labels(names, height) {

@@ -14,6 +14,7 @@ from typing import Any
 from diagnostics.report.closing import number
 from diagnostics.report.curves import has_interval, is_defined
 from diagnostics.report.page.answers import answer_of, in_words, question_of
+from diagnostics.report.page.compared import SHOWN, Compared, compared_of
 from diagnostics.report.page.tables import ShownTable, read_table, tables_of
 from diagnostics.store import Manifest, Metric, Record, Summary
 
@@ -24,6 +25,7 @@ HEADLINE = "headline"
 
 _SHOWN_METRICS = 24
 _SHOWN_IDS = 200
+_NAMED_RUNS = 4
 _LARGEST_PICTURES = 8 * 2**20
 _VERSIONS = ("video-mllm-diagnostics", "python", "torch", "transformers", "vllm", "numpy", "av", "decord")
 
@@ -95,6 +97,8 @@ class Overview:
     troubles: Sequence[Trouble]
     none_rate: str
     tables: Sequence[ShownTable]
+    compared: Compared | None = None
+    logged: bool = False
 
 
 def overview_of(
@@ -126,11 +130,19 @@ def overview_of(
         troubles=[*_failures(records), *_left_out(run_dir), *_no_letters(records), *_warnings(records)],
         none_rate=_none_rate(records),
         tables=tables_of(run_dir),
+        compared=_compared(run_dir, manifest),
+        logged=any(run_dir.glob("run.*.log")),
     )
 
 
 def _title(experiment: str, manifest: Manifest | None) -> str:
-    told = [_capital(in_words(experiment))]
+    compared = manifest.checks.get("compared") if manifest is not None else None
+    if isinstance(compared, list):
+        names = [str(run["run"]) for run in compared]
+        told = ["Comparison", *dict.fromkeys(in_words(str(run["experiment"])) for run in compared)]
+        told.append(", ".join(names) if len(names) <= _NAMED_RUNS else f"{len(names)} runs")
+    else:
+        told = [_capital(in_words(experiment))]
     for group in ("model", "data") if manifest is not None else ():
         part = manifest.config.get(group) if manifest is not None else None
         if isinstance(part, Mapping) and part.get("name"):
@@ -184,6 +196,14 @@ def _figures(run_dir: Path) -> tuple[list[Picture], list[str]]:
     return figures, too_large
 
 
+def _compared(run_dir: Path, manifest: Manifest | None) -> Compared | None:
+    """Runs side by side, in a comparison's folder."""
+    if manifest is None or manifest.experiment != "compare":
+        return None
+    noted = manifest.checks.get(SHOWN)
+    return compared_of(run_dir, noted if isinstance(noted, list) else None)
+
+
 # -- what was run
 
 
@@ -221,7 +241,9 @@ def _facts(manifest: Manifest) -> list[tuple[str, str]]:
 def _checks(manifest: Manifest) -> list[tuple[str, str]]:
     """What was verified or found on the way."""
     return [
-        (name.replace("_", " "), _short(value)) for name, value in manifest.checks.items() if name != HEADLINE
+        (name.replace("_", " "), _short(value))
+        for name, value in manifest.checks.items()
+        if name not in (HEADLINE, SHOWN)
     ]
 
 

@@ -14,7 +14,7 @@ from diagnostics.errors import DamagedRunError
 from diagnostics.report.closing import number
 from diagnostics.report.page.answers import in_words
 
-__all__ = ["LONGEST", "ShownTable", "read_table", "tables_of"]
+__all__ = ["LONGEST", "ShownTable", "read_table", "shown_table", "tables_of"]
 
 LONGEST = 120
 """Rows of a table up to which the page shows it."""
@@ -47,7 +47,7 @@ def tables_of(run_dir: Path) -> list[ShownTable]:
         DamagedRunError: one cannot be read.
     """
     return [
-        _shown(path, read_table(path))
+        shown_table(path, read_table(path))
         for path in sorted((run_dir / "tables").glob("*.csv"))
         if path.stem not in _ELSEWHERE
     ]
@@ -57,19 +57,29 @@ def read_table(path: Path, **how: Any) -> pd.DataFrame:
     """A table of the run; empty for an empty file.
 
     Raises:
-        DamagedRunError: it is no table.
+        DamagedRunError: it is missing, or no table.
     """
     try:
         return pd.read_csv(path, **how)
     except pd.errors.EmptyDataError:
         return pd.DataFrame()
+    except FileNotFoundError as error:  # a comparison was killed before it wrote its own
+        raise DamagedRunError(
+            "This table is missing.", remedy="Run the same command again: it is written anew.", path=path
+        ) from error
     except (pd.errors.ParserError, UnicodeDecodeError) as error:
         raise DamagedRunError(
             f"This is no table: {error}.", remedy="Run the same command again: it is written anew.", path=path
         ) from error
 
 
-def _shown(path: Path, table: pd.DataFrame) -> ShownTable:
+def shown_table(path: Path, table: pd.DataFrame, *, rename: bool = True) -> ShownTable:
+    """A table as the page shows it.
+
+    Args:
+        path: its file.
+        rename: columns are named by measures, which are told as words.
+    """
     columns = [str(column) for column in table.columns]
     numeric = [bool(pd.api.types.is_numeric_dtype(table[column])) for column in table.columns]
     rows = (
@@ -80,7 +90,7 @@ def _shown(path: Path, table: pd.DataFrame) -> ShownTable:
     return ShownTable(
         f"tables/{path.name}",
         in_words(path.stem),
-        [in_words(name) for name in columns],
+        [in_words(name) for name in columns] if rename else columns,
         numeric,
         rows,
         len(table),

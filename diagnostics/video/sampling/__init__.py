@@ -87,7 +87,7 @@ def load_sampler(name: str) -> Sampler:
         ) from error
     if not all(hasattr(module, part) for part in ("Config", "NEEDS", "choose")):
         raise ConfigError(
-            f"sampler {name!r} lacks `Config`, `NEEDS` or `choose`.", remedy="See docs/extending.md."
+            f"sampler {name!r} lacks `Config`, `NEEDS` or `choose`.", remedy="See docs/own_sampler.md."
         )
     return cast(Sampler, module)
 

@@ -56,6 +56,7 @@ def diagnose(cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Diagnose:
 class Run:
     folder: Path
     stdout: str
+    stderr: str
 
 
 @pytest.fixture(scope="session")
@@ -63,4 +64,4 @@ def small_run(diagnose: Diagnose, tmp_path_factory: pytest.TempPathFactory) -> R
     folder = tmp_path_factory.mktemp("runs") / "small"
     finished = diagnose(*SMALL, f"out={folder}")
     assert finished.returncode == 0, finished.stdout + finished.stderr
-    return Run(folder, finished.stdout)
+    return Run(folder, finished.stdout, finished.stderr)

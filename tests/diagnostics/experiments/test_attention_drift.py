@@ -13,6 +13,7 @@ import torch
 import xarray as xr
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
+from diagnostics.store.manifest import read_manifests
 from diagnostics.store.record_log import read_records
 from diagnostics.store.records import Record, comparable
 from diagnostics.store.run_folder import tensor_path
@@ -51,11 +52,13 @@ def frames_of(record: Record, cache: Path) -> np.ndarray:
 
 
 def test_it_says_what_it_did_and_where_it_put_it(small_run: Run) -> None:
-    shown = small_run.stdout
-    assert "model tiny" in shown
-    assert "6 questions, 3 videos" in shown
+    shown, log = small_run.stdout, (small_run.folder / "run.0.log").read_text()
+    assert shown.startswith("attention_drift: 6 items")  # the closing table: nobody watched
+    assert small_run.stderr == ""
+    assert "model tiny  data minihorizon (6 questions, 3 videos)" in log
+    assert "Capturing attention: 6 of 6" in log
     assert "unit_fraction_90" in shown
-    for name in ("summary.json", "tables/measures.csv", "figures/attention_drift.png"):
+    for name in ("summary.json", "tables/measures.csv", "figures/attention_drift.png", "run.0.log"):
         assert str(small_run.folder / name) in shown
         assert (small_run.folder / name).stat().st_size > 0
     assert (small_run.folder / "figures" / "attention_drift.pdf").read_bytes().startswith(b"%PDF")
@@ -209,6 +212,16 @@ def test_every_job_of_a_multirun_has_a_folder_of_its_own(
     assert len(runs) == 2
     assert all(run.name.startswith("tiny-minihorizon-") for run in runs)
     assert all((run / "summary.json").exists() for run in runs)
+    told = [line for line in swept.stdout.splitlines() if line.startswith("exp.role=")]
+    assert told == ["exp.role=question", "exp.role=last"]  # which table is of which job
+    assert swept.stdout.count("No intervals") == 2  # one item, one video
+    assert swept.stderr == ""
+    assert all((run / "run.0.log").read_text().count("done after") == 1 for run in runs)
+    for run in runs:  # what repeats a job is not the sweep: its own settings, and its folder
+        (manifest,) = read_manifests(run)
+        module, *arguments = manifest.attempts[0].command[2:]
+        assert (module, arguments[-1], "-m" in arguments) == ("diagnostics", f"out={run}", False)
+        assert f"++exp.role={manifest.config['exp']['role']}" in arguments
 
 
 def test_readers_and_threads_do_not_change_the_records(

@@ -153,7 +153,7 @@ def test_a_run_in_which_every_item_failed_exits_non_zero(
     path.write_text(json.dumps({"id": "x", "video": "nowhere.mp4", **QUESTION}) + "\n")
     run = diagnose("+exp=attention_drift", "data=jsonl", f"data.path={path}", f"out={tmp_path / 'run'}")
     assert run.returncode == 1, run.stdout + run.stderr
-    assert "None of the 1 items could be measured" in run.stderr
+    assert "The only measurement failed" in run.stderr
     assert "nowhere.mp4" in run.stdout
 
 

@@ -148,6 +148,9 @@ def test_the_manifest_and_the_folder_tell_of_the_comparison_alone(comparison):
     manifest = json.loads((comparison[0] / "manifest.json").read_text())
     assert set(manifest["config"]) == {"exp", "out"}
     assert [run["run"] for run in manifest["checks"]["compared"]] == ["needle", "redundant"]
+    page = (comparison[0] / "report.html").read_text()
+    assert "<title>Comparison · attention drift · needle, redundant</title>" in page
+    assert "the log in run.*.log" in page
     assert "questions" not in comparison[1], "nothing is said of a data set that was not read"
 
 

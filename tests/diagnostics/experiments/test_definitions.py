@@ -39,7 +39,7 @@ def chosen(diagnose: Diagnose, tmp_path_factory: pytest.TempPathFactory) -> Run:
     folder = tmp_path_factory.mktemp("runs") / "chosen"
     finished = diagnose(*SMALL, *CHOSEN, f"out={folder}")
     assert finished.returncode == 0, finished.stdout + finished.stderr
-    return Run(folder, finished.stdout)
+    return Run(folder, finished.stdout, finished.stderr)
 
 
 def test_the_choices_are_written_into_every_tensor_file(chosen: Run) -> None:

@@ -137,7 +137,9 @@ def test_the_same_command_again_measures_nothing(run, diagnose, lines):
     assert done.returncode == 0, done.stdout + done.stderr
     assert [path.read_bytes() for path in sorted(run.glob("samples.*.jsonl"))] == before
     assert {path.name: path.read_bytes() for path in (run / "tables").iterdir()} == tables
-    assert "Loading tiny" not in done.stdout
+    log = (run / "run.0.log").read_text()
+    assert log.count("done after") == 2
+    assert log.count("loading tiny") == 1
 
 
 def test_a_misspelt_key_names_the_near_one(diagnose, tmp_path):

@@ -337,7 +337,7 @@ def test_lines_are_the_table_and_bands_its_intervals(run: Path) -> None:
             place += 1
     assert [axes.get_xlabel() for axes in figure.axes] == ["frames"] * 3
     assert [axes.get_ylabel() for axes in figure.axes] == [
-        "accuracy", "items with evidence shown", "tokens of a temporal unit",
+        "accuracy (%)", "items with evidence shown (%)", "tokens of a temporal unit",
     ]  # fmt: skip
     told = " ".join(" ".join(texts(figure)).split())
     assert "points a rung" in told

@@ -302,7 +302,7 @@ def test_bars_are_the_tables(run: Path) -> None:
         drawn = [patch.get_height() for patch in by_gid(figure, column)]
         np.testing.assert_allclose(drawn, standard[column])
     assert [label.get_text() for label in right.get_xticklabels()] == standard["letter"].tolist()
-    assert (left.get_ylabel(), right.get_ylabel()) == ("accuracy", "share of items")
+    assert (left.get_ylabel(), right.get_ylabel()) == ("accuracy (%)", "items (%)")
     assert [text.get_text() for text in right.get_legend().get_texts()] == ["right", "answered"]
     told = " ".join(texts(figure)).replace("\n", " ")
     for row in forms[forms["asked"] != "standard"].to_dict("records"):

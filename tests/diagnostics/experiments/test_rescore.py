@@ -22,6 +22,7 @@ from diagnostics.experiments.pairs import item_sha256
 from diagnostics.run import execute
 from diagnostics.scoring import EXTRACTOR_VERSION
 from diagnostics.store import Record, RunFolder, Summary, config_hash, open_finished, read_summary
+from diagnostics.store.asked import read_items
 
 TEXTS = ["Cecum", "Ileocecal valve", "Hepatic flexure", "Rectum"]
 # Reply, the letter an old extractor found by some rule of its own, the right letter, the letter now.
@@ -111,6 +112,9 @@ def test_what_changed_is_told_and_the_old_run_is_left_as_it_was(old_run, tmp_pat
     assert [records[f"i{n}"].answer for n in range(len(REPLIES))] == [now for *_, now in REPLIES]
     assert all(record.extractor == EXTRACTOR_VERSION and record.rule != "old" for record in records.values())
     assert "gone" not in records
+    items = read_items(tmp_path / "new")
+    assert set(items) == set(records), "the page of the new run has its words"
+    assert list(items["i0"].options) == TEXTS
     changed = pd.read_csv(tmp_path / "new/tables/changed.csv", keep_default_na=False)
     assert changed["item"].tolist() == ["i1", "i2", "i3"]
     assert changed[["old", "new"]].to_numpy().tolist() == [["A", ""], ["A", "B"], ["", "C"]]

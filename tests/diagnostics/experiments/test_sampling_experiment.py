@@ -107,6 +107,12 @@ def test_the_table_is_the_records_means_and_the_time_is_in_seconds(run, lines):
         assert row["choose_seconds_median"] == pytest.approx(np.median(spent))
         assert row["choose_seconds_max"] == pytest.approx(max(spent))
         assert all("choose" not in line["measures"] for line in some.values()), "time is no result"
+    tasks = table(run, "tasks")
+    for row in tasks[tasks["sampler"] == "oracle"].to_dict("records"):
+        some = under(lines, sampler="oracle", budget=row["budget"]).values()
+        right = [line["correct"] for line in some if row["task"] in ("all", line["task"])]
+        assert (row["n"], row["accuracy"]) == (len(right), pytest.approx(np.mean(right))), row
+    assert (run / "figures" / "sampling_by_task.png").exists()
     differences = table(run, "differences")
     assert set(differences["sampler"]) == set(LABELS) - {"uniform"}
     one = differences[(differences["sampler"] == "oracle") & (differences["budget"] == 4)]

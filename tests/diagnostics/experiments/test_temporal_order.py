@@ -271,7 +271,7 @@ def test_bars_and_whiskers_are_the_table(orders: pd.DataFrame) -> None:
             told_ends = own[["ci_low", "ci_high"]].dropna()  # a group of one video has no interval
             np.testing.assert_allclose(np.reshape(ends, (-1, 2)), told_ends, atol=1e-9)
             (flips,) = [line for line in axes.lines if line.get_gid() == f"flips:{clock}"]
-            np.testing.assert_allclose(flips.get_ydata(), own["flips_beyond_floor"].clip(lower=0))
+            np.testing.assert_allclose(flips.get_ydata(), own["flips_beyond_floor"])
     assert by_gid(figure, "caption")
     assert any("shown times travel with the pictures" in text for text in texts(figure))
     assert overlapping(figure) == []

@@ -43,7 +43,7 @@ def overlapping(figure: Figure) -> list[tuple[str, str]]:
     """Pairs of texts whose boxes overlap, and texts that leave the figure."""
     with styled():
         renderer = FigureCanvasAgg(figure).get_renderer()
-        figure.draw(renderer)
+        figure.draw_without_rendering()
         hidden = {label for axes in figure.axes for label in labels_out_of_view(axes)}
         every = [text for text in figure.findobj(Text) if text.get_text().strip() and text.get_visible()]
         shown = [text for text in every if text not in hidden]

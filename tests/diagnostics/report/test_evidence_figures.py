@@ -136,8 +136,8 @@ def test_the_swap_draws_doses_ends_and_places(doses, places):
         assert said in caption, said
     labels = [axes.get_ylabel() for axes in figure.axes[:2]], [axes.get_xlabel() for axes in figure.axes]
     assert labels == (
-        ["share of items", "nats, among the options"],
-        ["units of evidence put in", "units of evidence put in", "tenth of the input"],
+        ["items (%)", "log-odds among the options (nats)"],
+        ["evidence put in (units)", "evidence put in (units)", "place in the input (tenths)"],
     )
     assert not overlapping(figure)
 

@@ -17,10 +17,9 @@ from markupsafe import escape
 
 from diagnostics.data.items import Item
 from diagnostics.errors import DamagedRunError, IncompleteRunError
-from diagnostics.report.page import write_page
+from diagnostics.report.page import listing, write_page
 from diagnostics.report.page.answers import answer_of, question_of
 from diagnostics.report.page.detail import detail_of, patch_grids
-from diagnostics.report.page.listing import listing_of
 from diagnostics.report.page.overview import overview_of
 from diagnostics.report.page.quantised import restored
 from diagnostics.report.page.tables import LONGEST, tables_of
@@ -31,6 +30,7 @@ from diagnostics.store import (
     Summary,
     Tokens,
     config_hash,
+    pair_stem,
     read_manifests,
     read_records,
     read_summary,
@@ -164,19 +164,30 @@ def test_an_unknown_experiment_is_told_by_its_differences() -> None:
 
 
 def test_the_list_is_the_records(run: Path, page: Page) -> None:
-    listing, records = page.json("listing"), read_records(run)
-    assert listing == json.loads(json.dumps(listing_of(records, read_items(run))))
-    assert listing["item"] == [record.item_id for record in records]
+    told, records = page.json("listing"), read_records(run)
+    assert told == json.loads(json.dumps(listing.listing_of(records, read_items(run))))
+    assert told["item"] == [record.item_id for record in records]
     place, record = by_number(run, 6)
-    assert listing["measures"]["gini"][place] == pytest.approx(record.measures["gini"], rel=1e-5)
-    assert "gini@role=last" not in listing["measures"]
-    assert [listing["outcome"][by_number(run, number)[0]] for number in (0, 1, 4, 11)] == [
+    assert told["measures"]["gini"][place] == pytest.approx(record.measures["gini"], rel=1e-5)
+    assert told["variants"] == ["gini@role=last"]
+    assert told["measures"]["gini@role=last"][place] == 0.25
+    assert told["measures"]["probability_of_the_truth"][place] == pytest.approx(np.exp(-1.5), rel=1e-5)
+    assert [told["outcome"][by_number(run, number)[0]] for number in (0, 1, 4, 11)] == [
         "right",
         "wrong",
         "none",
         "failed",
     ]
-    assert (listing["lift"], listing["lift_even"]) == ("evidence_log_lift", 0.0)
+    assert (told["lift"], told["lift_even"]) == ("evidence_log_lift", 0.0)
+
+
+def test_a_long_list_leaves_other_definitions_to_the_items(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "MOST_NUMBERS", 12 * 3 - 1)
+    told = listing.listing_of(read_records(run), {})
+    assert (told["variants"], "gini" in told["measures"]) == ([], True)
+    assert "gini@role=last" not in told["measures"]
 
 
 def test_arrays_are_the_tensor_files(run: Path, page: Page) -> None:
@@ -206,10 +217,11 @@ def test_options_pictures_and_evidence(run: Path) -> None:
     assert [option["p"] for option in detail["options"]] == pytest.approx(
         np.exp([-2.0, -0.5, -1.5]), rel=1e-3
     )
-    # Units of two frames: slot s is in unit s // 2.
-    assert [(picture["unit"], picture["place"]) for picture in detail["pictures"]] == [
-        divmod(slot, 2) for slot in PICTURED_SLOTS
-    ]
+    # Units of two frames: slot s is in unit s // 2, and the first of a unit's pictures shows it.
+    firsts = dict(reversed([divmod(slot, 2) for slot in PICTURED_SLOTS]))
+    assert {picture["unit"]: picture["place"] for picture in detail["pictures"]} == firsts
+    assert len(detail["pictures"]) == len(firsts) < len(PICTURED_SLOTS)
+    assert {tuple(picture["size"]) for picture in detail["pictures"]} == {(60, 40)}
     assert detail["units"]["evidence"] == [False, False, True, False, False, False]
     assert detail["windows"] == [[6.0, 7.5]]
 
@@ -265,8 +277,11 @@ def test_nothing_is_fetched(run: Path, page: Page) -> None:
 def test_beyond_the_limit_the_items_lie_beside_the_page(run: Path, tmp_path: Path) -> None:
     run = write_page_run(tmp_path / "run", 6)
     whole = Page(write_page(run).read_text(encoding="utf-8"))
-    assert write_page(run, largest=(run / "report.html").stat().st_size + 1_000).stat().st_size > 60_000
+    largest = (run / "report.html").stat().st_size + 1_000
+    assert write_page(run, largest=largest).stat().st_size > 60_000
     assert not (run / "report").exists(), "what fits stays in one file"
+    write_page(run, largest=largest - 1_001)
+    assert (run / "report").exists(), "no page is larger than it may be, by one byte"
     small = Page(write_page(run, largest=60_000).read_text(encoding="utf-8"))
     files = small.json("files")
     assert len(files) == 6
@@ -284,6 +299,20 @@ def test_beyond_the_limit_the_items_lie_beside_the_page(run: Path, tmp_path: Pat
     )
     write_page(run)
     assert not (run / "report").exists(), "what an older page left is gone"
+
+
+def test_half_a_character_and_a_foreign_picture_do_not_stop_a_page(tmp_path: Path) -> None:
+    """JSON of a data set or of a server may hold half a surrogate pair; a person may add a picture."""
+    record = Record(item_id="a", video_id="v", target="A", raw="no letter \ud83d", correct=False)
+    with RunFolder.open(tmp_path, CONFIG, config_hash(CONFIG), experiment="benchmark") as folder:
+        folder.append(record)
+        folder.write_summary(Summary.of("benchmark", [record], {}, []))
+    pictures = tmp_path / "thumbnails" / pair_stem("a", record.condition_id)
+    pictures.mkdir(parents=True)
+    (pictures / "cover.jpg").write_bytes(b"")
+    page = Page(write_page(tmp_path).read_text(encoding="utf-8"))
+    assert page.json("detail-0")["raw"] == "no letter \ud83d"
+    assert page.json("detail-0")["pictures"] == []
 
 
 def test_the_same_run_gives_the_same_page(run: Path) -> None:
