@@ -23,10 +23,13 @@ _PATHS = (
     "data.cache",
     "model.path",
     "exp.run",
+    "exp.root",
     "benchmark_run",
     "reading.cache",
 )
 
+_FOLDERS = ("exp.folders.",)
+"""Keys that begin so are paths too."""
 _OF_RUNS = ("run", "runs", "beside")
 """What experiments on finished runs are about, which may be named without their group."""
 
@@ -140,7 +143,8 @@ def rewrite_overrides(arguments: Sequence[str]) -> list[str]:
             _check_options(bare, value, extra)
             rewritten.append(f"+{bare}={value}" if bare == "exp" else argument)
         elif key == bare and "/" not in key and not key.startswith("hydra."):
-            rewritten.append(f"++{key}={_quoted(value, swept) if key in _PATHS else value}")
+            path = key in _PATHS or key.startswith(_FOLDERS)
+            rewritten.append(f"++{key}={_quoted(value, swept) if path else value}")
         else:
             _check_launcher(bare, value)
             rewritten.append(argument)

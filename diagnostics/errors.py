@@ -51,6 +51,7 @@ __all__ = [
     "SharingError",
     "TooFewOptionsError",
     "TruncatedVideoError",
+    "UnknownLabelError",
     "UnwritableFolderError",
     "VideoError",
 ]
@@ -157,6 +158,10 @@ class EmptySelectionError(ItemError):
 
 class DataFileError(DiagnosticsError):
     """A data file as a whole cannot be read: missing, not JSON, no items."""
+
+
+class UnknownLabelError(DataFileError):
+    """An annotation file uses a label that its data set's label list lacks: another version of the labels."""
 
 
 class VideoError(DiagnosticsError):

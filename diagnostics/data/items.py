@@ -120,6 +120,14 @@ class Item:
         return evidence if local else None
 
     @property
+    def evidence_kind(self) -> str:
+        """What kind its evidence is, as finely as its data set says; empty where nobody said anything."""
+        told = self.metadata.get("evidence_kind")
+        if isinstance(told, str):
+            return told
+        return "" if self.evidence is None else self.evidence.kind
+
+    @property
     def letters(self) -> tuple[str, ...]:
         """The letters of the options: `("A", "B", ...)`."""
         return tuple(option_letter(position) for position in range(len(self.options)))

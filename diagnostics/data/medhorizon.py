@@ -9,11 +9,12 @@ order. Videos are not opened here: a missing one is an error of its items when t
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from pydantic import field_validator
 from pydantic.dataclasses import dataclass
 
 from diagnostics.data.items import Evidence, Item
@@ -47,7 +48,19 @@ _VIDEO_KEYS = (
     "split",
 )
 _QA_KEYS = ("question", "options", "answer")
-_SIDECAR_KEYS = ("id", "question", "kind", "seconds", "frames", "source", "rule")
+_SIDECAR_KEYS = ("id", "question", "kind", "seconds", "frames", "alternatives", "source", "rule", "reason")
+
+Kind = Literal["exact", "approx", "proxy", "global", "label-run"]
+"""Kinds of evidence that a sidecar tells apart; its rows may also be `missing`, with a reason."""
+
+_AS_EVIDENCE: Mapping[str, str] = {
+    "exact": "exact",
+    "approx": "proxy",
+    "proxy": "proxy",
+    "global": "global",
+    "label-run": "proxy",
+}
+"""The sidecar's kinds as those of `Evidence`: what is not exact is near the evidence, not at it."""
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -58,11 +71,27 @@ class Config:
         root: the folder that `video_path` starts from.
         path: the question file, relative to the root or absolute.
         evidence: the sidecar of evidence windows, relative to the root or absolute; None for none.
+        evidence_kinds: the kinds of its rows that count as evidence; items of other kinds have none.
+            `label-run` stands alone: it was found by looking at the right answer, so no statistic mixes it
+            with the others.
     """
 
     root: str
     path: str = "mlvbench_test.jsonl"
     evidence: str | None = None
+    evidence_kinds: tuple[Kind, ...] = ("exact", "approx", "proxy", "global")
+
+    @field_validator("evidence_kinds")
+    @classmethod
+    def _label_runs_apart(cls, value: tuple[Kind, ...]) -> tuple[Kind, ...]:
+        if not value:
+            raise ValueError("name at least one kind")
+        if "label-run" in value and set(value) != {"label-run"}:
+            raise ValueError(
+                "label-run is found by the right answer and is never mixed with windows that are not: run "
+                "data.evidence_kinds=[label-run] apart"
+            )
+        return value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,7 +114,9 @@ def load(config: Config) -> Loaded:
     """
     root = existing_folder(Path(config.root), what="root of MedHorizon")
     path = existing_file(root / Path(config.path).expanduser(), what="question file")
-    sidecar = _sidecar(root / Path(config.evidence).expanduser()) if config.evidence else {}
+    sidecar: dict[str, _SidecarRow] = {}
+    if config.evidence:
+        sidecar = _sidecar(root / Path(config.evidence).expanduser(), config.evidence_kinds)
     collector = Collector()
     for where, record in read_lines(path):
         if isinstance(record, RecordError):
@@ -184,14 +215,14 @@ def _evidence(row: _SidecarRow, question: str) -> tuple[Evidence | None, Mapping
     return row.evidence, row.origin
 
 
-def _sidecar(path: Path) -> dict[str, _SidecarRow]:
+def _sidecar(path: Path, kinds: Sequence[str]) -> dict[str, _SidecarRow]:
     """Rows by item id.
 
     Raises:
         DataFileError: the file is missing, a line is no object, or a row names no item.
     """
     rows: dict[str, _SidecarRow] = {}
-    for where, item_id, row in _sidecar_rows(existing_file(path, what="evidence file")):
+    for where, item_id, row in _sidecar_rows(existing_file(path, what="evidence file"), kinds):
         if item_id in rows:
             error = RecordError("There are two rows of evidence.", remedy="Keep one.", path=where)
             row = dataclasses.replace(row, error=error)
@@ -199,18 +230,19 @@ def _sidecar(path: Path) -> dict[str, _SidecarRow]:
     return rows
 
 
-def _sidecar_rows(path: Path) -> Iterator[tuple[str, str, _SidecarRow]]:
+def _sidecar_rows(path: Path, kinds: Sequence[str]) -> Iterator[tuple[str, str, _SidecarRow]]:
     for where, record in read_lines(path):
         if isinstance(record, RecordError):
             raise DataFileError(record.problem, remedy=record.remedy, path=where)
         item_id = record.get("id")
         if not isinstance(item_id, str):
             raise DataFileError(f"'id' is {item_id!r}.", remedy="Each row names its item.", path=where)
-        yield where, item_id, _sidecar_row(record, where)
+        yield where, item_id, _sidecar_row(record, where, kinds)
 
 
-def _sidecar_row(record: Mapping[str, Any], where: str) -> _SidecarRow:
-    origin = {f"evidence_{name}": record[name] for name in ("source", "rule") if name in record}
+def _sidecar_row(record: Mapping[str, Any], where: str, kinds: Sequence[str]) -> _SidecarRow:
+    told = ("kind", "source", "rule", "reason", "alternatives")
+    origin = {f"evidence_{name}": record[name] for name in told if name in record}
     question = record.get("question")
     try:
         for key in record:
@@ -218,10 +250,41 @@ def _sidecar_row(record: Mapping[str, Any], where: str) -> _SidecarRow:
                 raise RecordError(
                     f"Evidence has an unknown key {key!r}.", remedy=near_match(key, _SIDECAR_KEYS)
                 )
-        evidence = resolve_evidence(
-            {key: record[key] for key in ("kind", "seconds", "frames") if key in record}
-        )
+        if question is not None and not isinstance(question, str):
+            raise RecordError(
+                f"'question' is {question!r}.", remedy="Write the question's text, or leave it out."
+            )
+        evidence = _resolved(record)
+        _check_alternatives(record.get("alternatives", {}))
     except ItemError as error:
         error.path = where
         return _SidecarRow(where, question, None, origin, error)
-    return _SidecarRow(where, question, evidence, origin)
+    origin["evidence_kind"] = kind = record.get("kind", "exact")
+    return _SidecarRow(where, question, evidence if kind in kinds else None, origin)
+
+
+def _resolved(record: Mapping[str, Any]) -> Evidence | None:
+    """The windows of a row, whatever its kind.
+
+    Raises:
+        ItemError: they are not written as they should be.
+    """
+    kind = record.get("kind", "exact")
+    windows = {key: record[key] for key in ("seconds", "frames") if key in record}
+    if kind == "missing":
+        if any(windows.values()):
+            raise RecordError("Missing evidence has windows.", remedy="Correct its kind, or leave them out.")
+        return None
+    if not isinstance(kind, str) or kind not in _AS_EVIDENCE:
+        raise RecordError(
+            f"Evidence has the kind {kind!r}.", remedy=near_match(str(kind), [*_AS_EVIDENCE, "missing"])
+        )
+    return resolve_evidence({**windows, "kind": _AS_EVIDENCE[kind]})
+
+
+def _check_alternatives(written: object) -> None:
+    """Other windows that could stand for the same, by name, in frames: as windows are written."""
+    if not isinstance(written, dict):
+        raise RecordError(f"'alternatives' is {written!r}.", remedy='Write {"longest": [[96, 140]]}.')
+    for frames in written.values():
+        resolve_evidence({"frames": frames, "kind": "proxy"})

@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass as strict_dataclass
 
 from diagnostics.data.items import Item
 from diagnostics.data.validation import check_evidence
-from diagnostics.data.written import STATED_SECONDS
+from diagnostics.data.written import STATED_FRAMES, STATED_SECONDS
 from diagnostics.errors import DiagnosticsError, EvidenceOutsideVideoError
 from diagnostics.strict import STRICT
 
@@ -110,6 +110,7 @@ def _item(item: Item, duration: float, n_frames: int, tolerances: Tolerances) ->
         check_evidence(item, duration, n_frames, tolerance_seconds=tolerances.evidence_seconds)
     except EvidenceOutsideVideoError as error:
         yield Problem.of(error, item.id)
+    yield from _frames(item, duration, n_frames, tolerances)
     # A clip that is the stated length says nothing that the length has not said.
     if item.clip is not None and item.clip[1] != stated_seconds(item):
         start, end = item.clip
@@ -120,3 +121,20 @@ def _item(item: Item, duration: float, n_frames: int, tolerances: Tolerances) ->
                 f"item {item.id!r}, file {item.video}: The clip from {start:g} to {end:g} s leaves the video "
                 f"of {duration:.3f} s. Check that this is the video it was written for.",
             )
+
+
+def _frames(item: Item, duration: float, n_frames: int, tolerances: Tolerances) -> Iterator[Problem]:
+    """Evidence in frames of a file that has as many as its benchmark states: else they are at other times."""
+    stated = item.metadata.get(STATED_FRAMES)
+    windows = item.evidence.windows if item.evidence else ()
+    if isinstance(stated, bool) or not isinstance(stated, int) or not windows:
+        return
+    allowed = max(tolerances.seconds, tolerances.share * duration) * n_frames / duration
+    if windows[0].start_frame is not None and abs(n_frames - stated) > allowed:
+        yield Problem(
+            "wrong frame count",
+            item.id,
+            f"item {item.id!r}, file {item.video}: The video has {n_frames} frames, {stated} are stated, and "
+            f"the evidence is in frames ({allowed:.0f} may differ). Download it again: at another rate it "
+            "shows the evidence elsewhere.",
+        )

@@ -16,6 +16,7 @@ from diagnostics.errors import AnswerNotAnOptionError, RecordError
 from diagnostics.strict import near_match
 
 __all__ = [
+    "STATED_FRAMES",
     "STATED_SECONDS",
     "candidates_of",
     "film",
@@ -30,6 +31,9 @@ __all__ = [
 
 STATED_SECONDS = "duration_seconds"
 """Key of an item's metadata: how long its video is, as the benchmark states it. `+exp=check` compares."""
+
+STATED_FRAMES = "num_frames"
+"""Key of an item's metadata: how many frames its video has, as the benchmark states it."""
 
 _SUFFIXES = (".mp4", ".MP4", ".mkv", ".webm", ".avi", ".mov")
 

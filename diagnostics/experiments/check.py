@@ -26,10 +26,18 @@ from pydantic.dataclasses import dataclass
 
 from diagnostics.data.items import Item
 from diagnostics.data.verify import Problem, Tolerances, problems_of_items, stated_seconds
+from diagnostics.data.written import STATED_FRAMES
 from diagnostics.errors import VideoError
 from diagnostics.experiments.context import Context
 from diagnostics.experiments.outcome import Outcome, record_rejected
-from diagnostics.report.problems import Found, counted, counts_table, problems_table, screen_table
+from diagnostics.report.problems import (
+    Found,
+    counted,
+    counts_table,
+    evidence_table,
+    problems_table,
+    screen_table,
+)
 from diagnostics.store.canonical import condition_id, plain
 from diagnostics.store.records import Record
 from diagnostics.store.summary import Metric, Row, Summary
@@ -83,6 +91,12 @@ def run(context: Context, config: Config) -> Outcome:
         "counts": folder.write_table("problem_counts", counts_table(found))[0],
         "videos": folder.write_table("videos", _videos_table(videos, records))[0],
     }
+    kinds = evidence_table(context.items)
+    if kinds is not None:
+        paths["evidence"] = folder.write_table("evidence_kinds", kinds)[0]
+        totals = kinds.drop(columns="task").sum()
+        told = ", ".join(f"{count} {kind}" for kind, count in totals.items())
+        context.console.print(f"Evidence of {len(context.items)} items: {told}.", soft_wrap=True)
     if not found:
         context.say(f"{len(videos)} videos and {len(context.items)} items, nothing wrong.")
         return Outcome(summary, paths, tuple(summary.metrics))
@@ -185,7 +199,9 @@ def _stamp(items: Sequence[Item]) -> str:
     path = items[0].video
     facts = path.stat() if path.exists() else None
     told = [
-        [item.id, item.options, item.answer, item.evidence, item.clip, stated_seconds(item)] for item in items
+        [item.id, item.options, item.answer, item.evidence, item.clip, stated_seconds(item)]
+        + [item.metadata[key] for key in (STATED_FRAMES,) if key in item.metadata]
+        for item in items
     ]
     digest = hashlib.sha256(json.dumps(plain(told)).encode())
     digest.update(str(facts and (facts.st_size, facts.st_mtime_ns)).encode())

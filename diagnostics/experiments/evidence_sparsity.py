@@ -25,6 +25,7 @@ from diagnostics.errors import DiagnosticsError, RunError
 from diagnostics.experiments.context import Context
 from diagnostics.experiments.outcome import Outcome, record_rejected, records_of_run
 from diagnostics.experiments.pairs import Pair, item_sha256, reopen_changed
+from diagnostics.experiments.sparsity_paper import PAPER, beside_paper, nearest
 from diagnostics.report.sparsity import sparsity_figure
 from diagnostics.report.style import save_figure
 from diagnostics.store.records import Failure, Record
@@ -78,9 +79,26 @@ def run(context: Context, config: Config) -> Outcome:
     paths["table"] = folder.write_table("evidence_ratio", summary.table())[0]
     paths["benchmark card"] = folder.write_table("benchmark_card", card)[0]
     paths["answer letters"] = folder.write_table("answer_letters", _letters(context.items))[0]
+    found_by_answer = any(item.evidence and item.evidence_kind == "label-run" for item in context.items)
+    if context.config.data.loader == "medhorizon" and not found_by_answer:
+        paths["beside the paper"] = _beside_paper(context, done, items)
     if any(record.measures.get("evidence_ratio") for record in done):
         paths["figure"] = _draw(folder.path, done, items, config)
     return Outcome(summary, paths, _HEADLINE)
+
+
+def _beside_paper(context: Context, records: Sequence[Record], items: Mapping[str, Item]) -> Path:
+    """MedHorizon's own figures: in a table, and the nearest way of taking its lesions on the screen."""
+    table = beside_paper(records, items)
+    near = nearest(table)
+    if near is not None:
+        mean = float(table.loc[table["nearest"], "ours"].iloc[0])
+        context.console.print(
+            f"Lesions taken by {near!r} come nearest to the paper's mean of {PAPER['mean ratio']:.3%}, at "
+            f"{mean:.3%}. The paper does not say how it took them: near is not equal.",
+            soft_wrap=True,
+        )
+    return context.folder.write_table("beside_the_paper", table)[0]
 
 
 def evidence_frames(item: Item, index: VideoIndex) -> int:
@@ -219,13 +237,12 @@ def _card(records: Sequence[Record], items: Mapping[str, Item]) -> pd.DataFrame:
     lengths = {record.video_id: record.source_seconds or 0.0 for record in records}
     groups: dict[tuple[str, str], list[Item]] = {}
     for item in items.values():
-        kind = item.evidence.kind if item.evidence is not None else "(none)"
         for key in (
             ("all", ""),
             ("source", source_of(item) or "(none)"),
             ("task", task_of(item) or "(none)"),
             ("counted as", counted_as(item)),
-            ("evidence", kind),
+            ("evidence", item.evidence_kind or "(none)"),
             ("answer", item.answer if item.options and item.answer else "(none)"),
         ):
             groups.setdefault(key, []).append(item)

@@ -97,6 +97,7 @@ def _nobody_asked(asked: Asked, left_out: Mapping[str, str]) -> str | None:
     )
     if NO_EVIDENCE in left_out.values():
         failure += (
-            " Evidence windows come with the data (docs/data.md); those of MedHorizon by data.evidence=FILE."
+            " Evidence windows come with the data (docs/data.md); those of MedHorizon by data.evidence=FILE, "
+            "which +exp=build_evidence derives."
         )
     return failure

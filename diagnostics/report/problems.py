@@ -10,10 +10,11 @@ import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
+from diagnostics.data.items import Item
 from diagnostics.data.verify import Problem
 from diagnostics.report.style import plain_text
 
-__all__ = ["Found", "counted", "counts_table", "problems_table", "screen_table"]
+__all__ = ["Found", "counted", "counts_table", "evidence_table", "problems_table", "screen_table"]
 
 _NAMED = 5
 """Files that the screen names of each problem; the tables name all."""
@@ -45,6 +46,18 @@ def counts_table(found: Sequence[Found]) -> pd.DataFrame:
         for kind, entries in _by_kind(found)
     ]
     return pd.DataFrame(rows, columns=["problem", "count", "files", "example"])
+
+
+def evidence_table(items: Sequence[Item]) -> pd.DataFrame | None:
+    """How many items of each task have which kind of evidence: `task`, then a column a kind.
+
+    None where nothing says what evidence the items have.
+    """
+    if not any(item.evidence_kind for item in items):
+        return None
+    tasks = pd.Series([item.task or "(none)" for item in items], name="task", dtype=object)
+    kinds = pd.Series([item.evidence_kind or "(none)" for item in items], name="kind", dtype=object)
+    return pd.crosstab(tasks, kinds).rename_axis(columns=None).reset_index()
 
 
 def screen_table(found: Sequence[Found]) -> Table:

@@ -113,10 +113,11 @@ def test_overrides_reach_hydra_in_its_own_form() -> None:
 def test_any_path_may_be_given_as_it_is(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
-        overrides = rewrite_overrides(["+exp=attention_drift", f"out={path}", f"data.path={path}"])
+        given = ["+exp=build_evidence", f"out={path}", f"data.path={path}", f"exp.root={path}"]
+        overrides = rewrite_overrides([*given, f"exp.folders.galar={path}"])
         composed = compose("config", overrides=overrides, return_hydra_config=True)
     assert composed.out == str(path)
-    assert composed.data.path == str(path)
+    assert composed.data.path == composed.exp.root == composed.exp.folders.galar == str(path)
     assert composed.hydra.sweep.dir == f"{path}/.multirun"
 
 

@@ -7,6 +7,7 @@ from diagnostics.data.build import settings
 from diagnostics.data.items import Evidence, Window
 from diagnostics.errors import (
     AnswerNotAnOptionError,
+    ConfigError,
     DataFileError,
     EvidenceOutsideVideoError,
     PathLeavesRootError,
@@ -172,3 +173,47 @@ def test_the_documented_sidecar_works(load):
         None,
         "global",
     ]
+
+
+def test_the_sidecars_kinds_are_told_apart_and_taken_by_name(load):
+    kinds = ["exact", "approx", "proxy", "label-run"]
+    rows = [
+        {"id": f"002-010/{place}", "kind": kind, "seconds": [[1.0, 2.0]]} for place, kind in enumerate(kinds)
+    ]
+    rows.append({"id": "002-010/4", "kind": "global"})
+    rows.append({"id": "002-010/5", "kind": "missing", "reason": "no such video"})
+    record = video("002-010", *(qa() for _ in rows))
+    loaded = load(record, sidecar=rows)
+    assert not loaded.rejected
+    assert [item.evidence and item.evidence.kind for item in loaded.items] == [
+        "exact", "proxy", "proxy", None, "global", None,
+    ]  # fmt: skip
+    assert [item.evidence_kind for item in loaded.items] == [*kinds, "global", "missing"]
+    assert loaded.items[5].metadata["evidence_reason"] == "no such video"
+    apart = load(record, sidecar=rows, evidence_kinds=["label-run"])
+    assert [item.id for item in apart.items if item.evidence] == ["002-010/3"]
+    exact = load(record, sidecar=rows, evidence_kinds=["exact", "global"])
+    assert [item.id for item in exact.items if item.evidence] == ["002-010/0", "002-010/4"]
+
+
+@pytest.mark.parametrize("kinds", [["exact", "label-run"], ["label-run", "global"], [], ["exakt"]])
+def test_kinds_that_must_not_be_mixed_are_refused(load, kinds):
+    with pytest.raises(ConfigError, match="evidence_kinds"):
+        load(video("002-010", qa()), sidecar=[], evidence_kinds=kinds)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"kind": "missing", "seconds": [[1.0, 2.0]]}, "Missing evidence has windows"),
+        ({"kind": "aprox", "seconds": [[1.0, 2.0]]}, "Did you mean 'approx'"),
+        ({"kind": ["exact"], "seconds": [[1.0, 2.0]]}, "Evidence has the kind ['exact']"),
+        ({"question": 5, "seconds": [[1.0, 2.0]]}, "'question' is 5"),
+        ({"kind": "proxy", "frames": [[1, 2]], "alternatives": [[1, 2]]}, "'alternatives' is"),
+        ({"kind": "proxy", "frames": [[1, 2]], "alternatives": {"all": [[2, 1]]}}, "empty, reversed"),
+    ],
+)
+def test_a_sidecar_row_of_another_form_costs_its_item(load, row, said):
+    loaded = load(video("002-010", qa(), qa()), sidecar=[{"id": "002-010/1", **row}])
+    assert [item.id for item in loaded.items] == ["002-010/0"]
+    assert said in str(loaded.rejected[0])

@@ -66,6 +66,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
         row("fine", evidence=[[1.0, 2.0]], metadata={"duration_seconds": 6.0}),
         row("edge", evidence=[[5.0, 6.4]]),
         row("late", evidence=[[1.0, 2.0], [7.0, 8.0]]),
+        row("rate", evidence={"frames": [[1, 2]]}, metadata={"num_frames": 600}),
         row("clip", clip=[1.0, 9.0]),
         row("within", clip=[1.0, 6.0]),
         row("answer", answer="C"),
@@ -96,6 +97,7 @@ EXPECTED = {
     ("missing video", ""),
     ("empty video", ""),
     ("missing audio", "sound"),
+    ("wrong frame count", "rate"),
 }
 
 
@@ -123,7 +125,7 @@ def test_every_fault_is_found_and_nothing_else(run):
     assert files["truncated video"] == "cut.mp4"
     assert files["damaged video"] == "damaged.mp4"
     assert files["missing video"] == "gone.mp4"
-    assert files["answer not an option"].endswith("q.jsonl:6")
+    assert files["answer not an option"].endswith("q.jsonl:7")
 
 
 def test_counts_are_on_the_screen_and_in_the_tables(run):
@@ -132,7 +134,7 @@ def test_counts_are_on_the_screen_and_in_the_tables(run):
     assert counts["count"].sum() == len(problems(folder))
     assert counts.loc["wrong duration", "count"] == 2
     assert counts.loc["wrong duration", "files"] == 2
-    assert "12 problems in" in done.stderr
+    assert "13 problems in" in done.stderr
     assert "evidence outside video" in done.stdout
     assert "damaged.mp4" in done.stdout
     for name in ("problems", "problem_counts", "videos"):
@@ -142,7 +144,7 @@ def test_counts_are_on_the_screen_and_in_the_tables(run):
     assert videos.loc["short.mp4", "stated_seconds"] == 60.0
     assert videos.loc["gone.mp4", "decoded"] == 0
     metrics = json.loads((folder / "summary.json").read_text())["metrics"]
-    assert metrics["problems"]["mean"] == 12
+    assert metrics["problems"]["mean"] == 13
     assert metrics["videos"]["mean"] == 8
 
 
