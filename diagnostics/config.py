@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass
 from diagnostics.data.subset import SubsetConfig
 from diagnostics.errors import ConfigError
 from diagnostics.models.config import BackendConfig, ModelConfig
-from diagnostics.models.own_family import family_sha256
+from diagnostics.own_source import source_sha256
 from diagnostics.store.canonical import config_hash
 from diagnostics.strict import STRICT, from_mapping, near_match
 
@@ -178,8 +178,8 @@ _KEYS = (
     "exp", "model", "data", "sampling", "backend", "reading", "shard",
     "out", "threads", "thumbnails", "benchmark_run",
 )  # fmt: skip
-_FAMILY_SOURCE = "family_sha256"
-"""Of the file behind `model.family`: no setting, but part of what a run is."""
+_FAMILY_SOURCE, _PROBE_SOURCES = "family_sha256", "probes_sha256"
+"""Of the files behind `model.family` and `exp.probes`: no settings, but part of what a run is."""
 _FOR_DATA = "for_data"
 """Values that an experiment's YAML file has for one kind of data: its other keys look them up."""
 
@@ -198,6 +198,7 @@ def run_config(values: Mapping[str, Any]) -> RunConfig:
     if not values.get("exp", {}).get("name"):
         raise ConfigError("No experiment was chosen.", remedy="Add +exp=attention_drift.")
     exp, data, sampling = (dict(values[group]) for group in ("exp", "data", "sampling"))
+    exp.pop(_PROBE_SOURCES, None)
     _refuse_missing(values)
     subset = {field.name: data.pop(field.name) for field in _fields(SubsetConfig) if field.name in data}
     name = data.pop("name")
@@ -224,17 +225,22 @@ def run_config(values: Mapping[str, Any]) -> RunConfig:
         out=None if values["out"] is None else str(values["out"]),
         **dataclasses.asdict(from_mapping(_Root, root, "(root)")),
         benchmark_run=None if values.get("benchmark_run") is None else str(values["benchmark_run"]),
-        resolved=_plain({**values, "model": _with_source(values["model"])}),
+        resolved=_plain(_with_sources(values)),
     )
 
 
-def _with_source(model: Mapping[str, Any]) -> Mapping[str, Any]:
-    """With the hash of a person's own family file, where one is named; a stored configuration has it already,
-    of the file that measured."""
-    if model.get("family") is None or _FAMILY_SOURCE in model:
-        return model
-    digest = family_sha256(str(model["family"]))
-    return model if digest is None else {**model, _FAMILY_SOURCE: digest}
+def _with_sources(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """With the hashes of a person's own files, where they are named; a stored configuration has them already,
+    of the files that measured."""
+    exp, model = dict(values["exp"]), dict(values["model"])
+    if model.get("family") is not None and _FAMILY_SOURCE not in model:
+        digest = source_sha256(str(model["family"]))
+        if digest is not None:
+            model[_FAMILY_SOURCE] = digest
+    probes = exp.get("probes")
+    if probes and not isinstance(probes, str) and _PROBE_SOURCES not in exp:
+        exp[_PROBE_SOURCES] = {str(name): source_sha256(str(name)) for name in probes}
+    return {**values, "exp": exp, "model": model}
 
 
 def _backend(values: Mapping[str, Any]) -> BackendConfig:

@@ -58,7 +58,7 @@ from diagnostics.experiments.drift_record import (
     units_part,
 )
 from diagnostics.experiments.outcome import Outcome
-from diagnostics.experiments.own_probes import Seen, load_probes, own_measures, sources
+from diagnostics.experiments.own_probes import Seen, load_probes, own_measures
 from diagnostics.experiments.pairs import Measured, Pair, Source, measure_pairs
 from diagnostics.experiments.replies import answer_fields, choice_measure
 from diagnostics.models.backends.hf import answer
@@ -285,8 +285,6 @@ class Measurement:
         if self.config.sinks:
             self.sinks = hooks.find_sinks(loaded.model, int(tokens.input_ids[0]))
             self.context.folder.note("sinks", asdict(self.sinks))
-        if self.own_probes:
-            self.context.folder.note("own_probes", sources(self.own_probes))
         check = hooks.verify_capture(loaded.model, inputs, tokens, self._rows(tokens))
         self.context.folder.note("capture", asdict(check))
         self.stack.enter_context(hooks.reuse_vision(loaded.model, entries=_HELD_VIDEOS))

@@ -6,11 +6,9 @@ among the item's measures, and so in the summary, the tables and the report. doc
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol, cast
 
 import numpy as np
@@ -23,7 +21,7 @@ from diagnostics.errors import ConfigError
 from diagnostics.experiments.definitions import Definition, head_mask
 from diagnostics.experiments.drift_measures import RoleMass, ShownUnits
 
-__all__ = ["OwnProbe", "Seen", "load_probes", "own_measures", "sources"]
+__all__ = ["OwnProbe", "Seen", "load_probes", "own_measures"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +78,6 @@ class OwnProbe(Protocol):
     """What the module of a probe offers."""
 
     __name__: str
-    __file__: str
 
     def measures(self, seen: Seen) -> Mapping[str, float]:
         """Numbers of one item by name; NaN where one is undefined."""
@@ -141,10 +138,3 @@ def own_measures(modules: Sequence[OwnProbe], seen: Seen, taken: Collection[str]
                 )
             found[name] = float(value)
     return found
-
-
-def sources(modules: Sequence[OwnProbe]) -> dict[str, str]:
-    """SHA-256 of each probe's source file, for the manifest: a name does not say which version measured."""
-    return {
-        module.__name__: hashlib.sha256(Path(module.__file__).read_bytes()).hexdigest() for module in modules
-    }

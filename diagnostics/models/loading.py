@@ -21,9 +21,9 @@ from transformers.utils import logging as transformers_logging
 
 from diagnostics.errors import CheckpointError, ConfigError
 from diagnostics.models.config import ModelConfig
-from diagnostics.models.own_family import family_sha256
 from diagnostics.models.prompting import video_size
 from diagnostics.models.remote_code import refuse_code_elsewhere, trusts_code
+from diagnostics.own_source import source_sha256
 from hooks.errors import FamilyError, UnsupportedModelError
 from hooks.families import Family, family_at, family_named, use_family
 from hooks.kept_logits import keep_logits
@@ -134,7 +134,7 @@ def _loaded(config: ModelConfig, path: str, model: Any, processor: Any, family: 
         provenance=_provenance(model, processor, family, path)
         | {
             "family": f"{type(family).__module__}.{type(family).__qualname__}",
-            "family_sha256": family_sha256(type(family).__module__),
+            "family_sha256": source_sha256(type(family).__module__),
             "generation": put_aside,
             "remote_code": trusts_code(config),
         },

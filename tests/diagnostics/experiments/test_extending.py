@@ -231,7 +231,7 @@ def test_the_probe_of_the_page_measures_every_item(made: Made) -> None:
     assert told["seconds_from_evidence_uniform"]["mean"] == pytest.approx(np.mean(even))
     manifest = json.loads((made.folder / "run" / "manifest.json").read_text(encoding="utf-8"))
     source = hashlib.sha256((made.folder / "mine" / "distance.py").read_bytes()).hexdigest()
-    assert manifest["checks"]["own_probes"] == {"mine.distance": source}
+    assert manifest["config"]["exp"]["probes_sha256"] == {"mine.distance": source}
 
 
 def test_a_probe_that_cannot_be_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -350,6 +350,20 @@ def test_an_edited_family_is_another_run(folders: dict[str, Path], tmp_path: Pat
         assert "family_sha256" not in configured(family).resolved["model"]
 
 
+def test_an_edited_probe_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "distant.py").write_text("one = 1\n", encoding="utf-8")
+    values = configured(None).resolved
+    values = {**values, "exp": {**values["exp"], "probes": ["distant"]}}
+    before = run_config(values)
+    told = hashlib.sha256((tmp_path / "distant.py").read_bytes()).hexdigest()
+    assert before.resolved["exp"]["probes_sha256"] == {"distant": told}
+    assert "probes_sha256" not in before.exp, "no setting"
+    (tmp_path / "distant.py").write_text("one = 2\n", encoding="utf-8")
+    assert run_config(values).hash != before.hash
+    assert run_config(before.resolved).hash == before.hash
+
+
 def install(folder: Path, *points: str) -> None:
     """An installed package, as pip leaves its description."""
     info = folder / "peek_plugin-1.0.dist-info"

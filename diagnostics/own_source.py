@@ -1,7 +1,7 @@
-"""The source of a family that a person brings: it decides what is measured, and no version tells it.
+"""The source of a family or probe that a person brings: it decides what is measured, and no version tells it.
 
-The toolkit's own families have the version and the commit of the manifest; a file of `model.family` has its
-hash, in the configuration of the run and so in the run's own.
+The toolkit's own have the version and the commit of the manifest; a file of `model.family` or `exp.probes`
+has its hash, in the configuration of the run and so in the run's own.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
-__all__ = ["family_sha256"]
+__all__ = ["source_sha256"]
 
 _OWN = "hooks"
 
 
-def family_sha256(path: str) -> str | None:
-    """SHA-256 of the file that holds a family; None of the toolkit's own, and where there is no such file.
+def source_sha256(path: str) -> str | None:
+    """SHA-256 of the file that holds a family or probe; None of the toolkit's own, and where there is none.
 
     Nothing is imported. What that file imports in its turn is not looked at.
 
     Args:
-        path: as `hooks.families.family_at` takes it.
+        path: of a module or something in it, as `hooks.families.family_at` takes it.
     """
     parts = path.replace(":", ".").split(".")
     if parts[0] == _OWN:
@@ -37,7 +37,7 @@ def family_sha256(path: str) -> str | None:
         if within is None:
             break
     if file is None or not Path(file).is_file():
-        return None  # said where the family is loaded
+        return None  # said where it is loaded
     return hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
