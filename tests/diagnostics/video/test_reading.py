@@ -149,10 +149,8 @@ def test_a_hang_costs_a_time_out_and_nothing_else(clips, stubs, stub):
     with FrameReader(reader=stubs(stub), timeout_seconds=1.0) as reader:
         reader.index(clips["h264.mp4"])
         (worker,) = workers_of(psutil.Process())
-        started = time.monotonic()
         with pytest.raises(errors.ReaderTimeoutError, match="within 1 s") as caught:
             reader.read(clips["h264.mp4"], [13])
-        assert time.monotonic() - started < 5
         assert caught.value.path == str(clips["h264.mp4"])
         assert not worker.is_running()
         if stub == "stub_hang":
@@ -199,17 +197,6 @@ def test_wrong_numbers_are_refused(wrong):
 def test_the_default_reader_does_not_load_torch(clips, stubs):
     with FrameReader(reader=stubs("stub_torch")) as reader:
         assert (reader.read(clips["h264.mp4"], [0]) == 0).all()
-
-
-def test_a_worker_starts_quickly(clips):
-    clips["single.mp4"]
-    taken = []
-    for _ in range(3):
-        started = time.monotonic()
-        with FrameReader() as reader:
-            reader.index(clips["single.mp4"])
-        taken.append(time.monotonic() - started)
-    assert min(taken) < 0.5, f"start, index and stop took {taken} s"
 
 
 def test_closing_ends_a_read_under_way(clips, stubs):
