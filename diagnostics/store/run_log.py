@@ -93,14 +93,17 @@ def run_log(path: Path, begins: str) -> Iterator[None]:
 
 
 def _handlers_on(stream: TextIO) -> list[logging.StreamHandler[TextIO]]:
-    """What libraries set up to write there when they were imported, before the block."""
+    """What libraries set up to write there when they were imported, before the block.
+
+    Those that look `sys.stderr` up at each line (`logging.lastResort`) hold no stream, and follow by themselves.
+    """
     loggers = [logging.getLogger(), *logging.root.manager.loggerDict.values()]
     return [
         handler
         for logger in loggers
         if isinstance(logger, logging.Logger)
         for handler in logger.handlers
-        if isinstance(handler, logging.StreamHandler) and handler.stream is stream
+        if isinstance(handler, logging.StreamHandler) and vars(handler).get("stream") is stream
     ]
 
 

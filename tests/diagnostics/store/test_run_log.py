@@ -18,8 +18,12 @@ def test_what_libraries_say_is_in_the_file_and_not_on_the_screen(tmp_path, capfd
     early = logging.StreamHandler()  # of a library that was imported before
     logging.getLogger("early").addHandler(early)
     logging.getLogger("early").propagate = False
+    assert logging.lastResort is not None  # its stream is whatever `sys.stderr` is, and cannot be set
+    logging.getLogger("follows").addHandler(logging.lastResort)
+    logging.getLogger("follows").propagate = False
     with run_log(path, "begins"):
         logging.getLogger("early").warning("from an earlier handler")
+        logging.getLogger("follows").warning("from one that follows")
         logging.getLogger("diagnostics.somewhere").info("ours")
         logging.getLogger("library").warning("theirs")
         logging.getLogger("library").info("too much")
@@ -38,6 +42,7 @@ def test_what_libraries_say_is_in_the_file_and_not_on_the_screen(tmp_path, capfd
         "theirs",
         "from its own handler",
         "from an earlier handler",
+        "from one that follows",
         "bar at 100%",
     ]
     assert told.index("without an end of line") < told.index("done after")
