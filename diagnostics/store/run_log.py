@@ -95,7 +95,7 @@ def run_log(path: Path, begins: str) -> Iterator[None]:
 def _handlers_on(stream: TextIO) -> list[logging.StreamHandler[TextIO]]:
     """What libraries set up to write there when they were imported, before the block.
 
-    Those that look `sys.stderr` up at each line (`logging.lastResort`) hold no stream, and follow by themselves.
+    Those that look `sys.stderr` up at each line (`logging.lastResort`) hold no stream and follow anyway.
     """
     loggers = [logging.getLogger(), *logging.root.manager.loggerDict.values()]
     return [
