@@ -71,7 +71,7 @@ from diagnostics.store.summary import Metric
 from diagnostics.strict import STRICT, near_match
 from diagnostics.video.order import whole_units
 
-__all__ = ["Config", "forwards_bound", "run"]
+__all__ = ["Config", "areas_of", "curves_of", "forwards_bound", "run"]
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -207,18 +207,9 @@ class Measurement:
         self._say_once(removal)
         with reuse.units(removal.names):
             reply = answered(self._context, look)
-        scores = maps_of(
-            removal,
-            config.maps,
-            config.role,
-            self._sinks,
-            ends=config.occlusion,
-            most_occlusions=config.occlusions,
-        )
-        orders = self._orders(scores, first, pair.item.id)
-        curves = probes.removal_curves(orders, removal, config.steps)
+        scores, curves = curves_of(config, removal, first, self._sinks)
         fields = record_fields(self._context, look, reply)
-        fields["measures"] |= _measures(config, scores, curves) | {"forwards": float(removal.forwards)}
+        fields["measures"] |= areas_of(config, scores, curves) | {"forwards": float(removal.forwards)}
         if config.removal == "knockout":
             fields["warnings"] += knockout_notices(self._context.model)
         if config.level == "patches":
@@ -247,21 +238,6 @@ class Measurement:
             f"At most {bound} forwards an item of {removal.n_parts} {config.level} (exp.steps="
             f"{config.steps}, {len(config.orders)} orderings), and the reply."
         )
-
-    def _orders(
-        self, scores: dict[str, Float[np.ndarray, " part"]], first: Int[np.ndarray, " part"], item: str
-    ) -> dict[str, Int[np.ndarray, " part"]]:
-        seed = [self._config.seed, *item.encode()]
-        draws = np.random.default_rng(seed)
-        ties = int(draws.integers(2**31))
-        orders = {name: probes.ordering(values, ties) for name, values in scores.items()}
-        orders |= {
-            f"{RANDOM}:{draw}": draws.permutation(len(first)) for draw in range(self._config.random_orders)
-        }
-        best = orders["occlusion"]
-        if self._config.oracle == "evidence":
-            best = best[np.argsort(first[best], kind="stable")]
-        return orders | {ORACLE: best}
 
     def _tensors(
         self,
@@ -311,7 +287,36 @@ def _evidence_first(look: Look, level: Level) -> tuple[Int[np.ndarray, " part"],
     return np.where(first == 1, 0, first), False
 
 
-def _measures(
+def curves_of(
+    config: Config, removal: Removal, first: Int[np.ndarray, " part"], sinks: hooks.Sinks | None = None
+) -> tuple[dict[str, Float[np.ndarray, " part"]], dict[str, probes.Curves]]:
+    """The maps of one item, and the curves of all orderings.
+
+    Args:
+        config: which maps and orderings.
+        removal: of the item.
+        first: which parts come first in the oracle's ordering: those of the lowest number.
+        sinks: for the map `sink_filtered`.
+    """
+    scores = maps_of(
+        removal,
+        config.maps,
+        config.role,
+        sinks,
+        ends=config.occlusion,
+        most_occlusions=config.occlusions,
+    )
+    draws = np.random.default_rng([config.seed, *removal.look.item.id.encode()])
+    ties = int(draws.integers(2**31))
+    orders = {name: probes.ordering(values, ties) for name, values in scores.items()}
+    orders |= {f"{RANDOM}:{draw}": draws.permutation(len(first)) for draw in range(config.random_orders)}
+    best = orders["occlusion"]
+    if config.oracle == "evidence":
+        best = best[np.argsort(first[best], kind="stable")]
+    return scores, probes.removal_curves(orders | {ORACLE: best}, removal, config.steps)
+
+
+def areas_of(
     config: Config, scores: dict[str, Float[np.ndarray, " part"]], curves: dict[str, probes.Curves]
 ) -> dict[str, float]:
     """Areas of maps, of random orderings (their mean) and of the oracle; agreement with the reference."""

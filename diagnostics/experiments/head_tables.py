@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["finish", "masking_table", "score_table"]
 
 _MEASURES = ("choice_accuracy", "gold_log_odds")
-_CONTRASTS = ("top less none", "random less none", "top less random")
+_HEADLINE = "top less random"
+_CONTRASTS = ("top less none", "random less none", _HEADLINE)
 
 
 def finish(
@@ -45,8 +46,8 @@ def finish(
     if len(chosen.scored.items):
         halves = probes.split_half(chosen.scored.score, chosen.scored.videos, seed=config.seed)
         metrics["split_half_correlation"] = Metric(halves.correlation, halves.low, halves.high, halves.splits)
-    for _, row in masking[(masking["task"] == ALL) & (masking["share"] == config.shares[0])].iterrows():
-        told = f"{row['measure']}_{row['contrast'].replace(' ', '_')}"
+    for _, row in masking[(masking["task"] == ALL) & (masking["contrast"] == _HEADLINE)].iterrows():
+        told = f"{row['measure']}_{row['contrast'].replace(' ', '_')}_at_{row['share']:g}"
         metrics[told] = Metric(row["difference"], row["ci_low"], row["ci_high"], int(row["n"]))
     tables = {"heads": scores, "masking": masking, "chosen": chosen_table(chosen)}
     return write_up(

@@ -17,6 +17,7 @@ from diagnostics.experiments.asking import log_odds, unit_names
 from diagnostics.experiments.context import Context
 from diagnostics.experiments.inside import Look, look_inside, option_logits
 from diagnostics.experiments.showing import Source
+from diagnostics.models.loading import LoadedModel
 from diagnostics.video.perturb import GREY, blank
 from diagnostics.video.selection import Frames
 
@@ -56,7 +57,7 @@ class Removal:
     """One item's outcome without some parts; every unit keeps its place, its tokens and its written time.
 
     Attributes:
-        context, look: the run and the item as the model is given it.
+        loaded, look: the model and the item as it is given it.
         level: what the parts are.
         outcome: log-odds of the right option against the others, or its share of their probability.
         how: what removing is.
@@ -65,7 +66,7 @@ class Removal:
         forwards: how many were run so far.
     """
 
-    context: Context
+    loaded: LoadedModel
     look: Look
     outcome: MeasureOf
     how: How
@@ -87,17 +88,22 @@ class Removal:
         outcome: MeasureOf = "log_odds",
         how: How = "knockout",
         level: Level = "units",
+        loaded: LoadedModel | None = None,
     ) -> Removal:
-        """Prepare the pictures that stand in."""
-        filler = None
+        """Prepare the pictures that stand in.
+
+        Args:
+            loaded: another model than the run's.
+        """
+        loaded, filler = loaded or context.model, None
         if how != "knockout":
             pixels = source.frames.pixels
             picture = np.full_like(pixels[0], GREY) if how == "grey" else np.median(pixels, axis=0)
             frames = Frames(
                 np.broadcast_to(picture.astype(np.uint8), pixels.shape).copy(), blank(source.frames.selection)
             )
-            filler = look_inside(context, source.item, frames).inputs["pixel_values_videos"]
-        return cls(context, look, outcome, how, reuse, unit_names(source, look.tokens), filler, level)
+            filler = look_inside(context, source.item, frames, loaded).inputs["pixel_values_videos"]
+        return cls(loaded, look, outcome, how, reuse, unit_names(source, look.tokens), filler, level)
 
     @property
     def n_parts(self) -> int:
@@ -149,12 +155,12 @@ class Removal:
             if self.level == "units"
             else hooks.positions_to_everything(tokens, tokens.visual[parts])
         )
-        with self.reuse.units(self.names), hooks.knock_out(self.context.model.model, tokens, edges):
+        with self.reuse.units(self.names), hooks.knock_out(self.loaded.model, tokens, edges):
             return self._asked(self.look)
 
     def _asked(self, look: Look) -> float:
         self.forwards += 1
-        return outcome_of(option_logits(self.context.model, look), look.gold, self.outcome)
+        return outcome_of(option_logits(self.loaded, look), look.gold, self.outcome)
 
 
 def outcome_of(logits: Float[np.ndarray, " option"], gold: int, outcome: MeasureOf) -> float:
@@ -212,7 +218,7 @@ def _observed(
     removal: Removal, role: str, sinks: hooks.Sinks | None, *, followed: bool
 ) -> dict[str, Float[np.ndarray, " part"]]:
     """What one forward shows, all at once."""
-    look, loaded = removal.look, removal.context.model
+    look, loaded = removal.look, removal.loaded
     rows = look.tokens.rows(role)
     if not len(rows):
         raise ItemError(f"The prompt has no {role}.", remedy="Choose exp.role=last.", item_id=look.item.id)

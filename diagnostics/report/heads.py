@@ -23,14 +23,17 @@ def heads_figure(scores: pd.DataFrame, masking: pd.DataFrame) -> Figure:
         scores, masking: `diagnostics.experiments.head_tables.score_table` and `masking_table`.
     """
     every, shown = scores[scores["task"] == "all"], masking[masking["task"] == "all"]
-    first = shown[(shown["measure"] == "gold_log_odds") & (shown["contrast"] == "top less random")].iloc[0]
+    odds = shown[(shown["measure"] == "gold_log_odds") & (shown["contrast"] == "top less random")]
+    against = ", ".join(
+        f"{estimated(*row[['difference', 'ci_low', 'ci_high']], form='+.2f')} at {row['share']:.0%}"
+        for _, row in odds.iterrows()
+    )
     caption = (
         f"{most_items(shown['n'])}, each with heads chosen on the other half of the videos. Left: "
         "score of the evidence less that on a blank video, framed where above the largest of all heads "
-        f"with the evidence moved elsewhere (5%). Silencing {first['share']:.0%} of the heads changes the "
-        f"right option's log-odds by "
-        f"{estimated(*first[['difference', 'ci_low', 'ci_high']], form='+.2f')} against random heads of the "
-        "same layers. Bars: 95% interval, videos resampled."
+        "with the evidence moved elsewhere (5%). Against random heads of the same layers, silencing the top "
+        f"heads changes the right option's log-odds by {against} of all heads. Bars: 95% interval, videos "
+        "resampled."
     )
     with styled():
         footer = Footer(["top heads silenced", "random heads of the same layers"], caption)

@@ -227,7 +227,7 @@ class Bench:
     # -- models
 
     def model(self, variant: str = "") -> LoadedModel:
-        """The run's model, or one made from it by surgery (`decoy`, `drifting@2`...), loaded once."""
+        """The run's model, or one made from it by surgery (`first_stream`, `drifting@2`...), loaded once."""
         if not variant:
             return self.context.model
         if variant not in self._models:

@@ -165,6 +165,20 @@ def largest(prefix: str, words: str, *, without: Sequence[str] = ()) -> Sentence
     return sentence
 
 
+def each(prefix: str, words: str) -> Sentence:
+    """Several measures beside each other, in their order."""
+
+    def sentence(metrics: Metrics) -> str | None:
+        found = [
+            f"{in_words(name.removeprefix(prefix))}, {told(metric)}"
+            for name, metric in metrics.items()
+            if name.startswith(prefix) and is_defined(metric)
+        ]
+        return f"{_capital(words)}: {'; '.join(found)}." if found else None
+
+    return sentence
+
+
 def one_of(names: Sequence[str], words: str) -> Sentence:
     """Which of several shares is the largest."""
 
@@ -250,14 +264,12 @@ _SENTENCES: Mapping[str, Sequence[Sentence]] = {
         largest("accuracy_", "by number of frames, accuracy"),
     ),
     "heads": (
-        against(
-            "choice_accuracy_top_less_random",
-            0.0,
-            "without the heads that look at the evidence the model does better than without random others",
-            "without the heads that look at the evidence the model does worse than without random others",
-            "silencing the heads that look at the evidence cannot be told from silencing random others",
+        each(
+            "gold_log_odds_top_less_random_at_",
+            "silencing the heads that look at the evidence, less random others of their layers, changes the"
+            " right option's log-odds by share of all heads",
         ),
-        states("heads_above_null", "share of heads above the null"),
+        states("heads_above_null", "number of heads above the null"),
     ),
     "knockout": (
         differs("evidence_less_base", "accuracy with the evidence blocked, less that with nothing blocked"),

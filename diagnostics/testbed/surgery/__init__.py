@@ -1,11 +1,10 @@
 """Checkpoints made from the tiny model by editing weights: one thing in each is true by construction.
 
-    model.path=tiny/decoy          heads that attend to the evidence and write nothing
-    model.path=tiny/blind_decoy@16 the same, and the heads that attended to the evidence no longer do
-    model.path=tiny/drifting@4     the logits of the heads that attend to the evidence, divided by 4
-    model.path=tiny/first_stream   of what DeepStack adds, the first stream alone
-    model.path=tiny/single_road    one head, and no other, carries the colour from the video to the answer
-    model.path=tiny/order_blind    the answer cannot depend on the order of the units
+    model.path=tiny/drifting@4    the logits of the heads that attend to the evidence, divided by 4
+    model.path=tiny/decoy@16      drifting@16 with heads that attend to the evidence and write nothing
+    model.path=tiny/first_stream  of what DeepStack adds, the first stream alone
+    model.path=tiny/single_road   one head, and no other, carries the colour from the video to the answer
+    model.path=tiny/order_blind   the answer cannot depend on the order of the units
 
 Each is made on first use and kept in the cache as an ordinary checkpoint, with `surgery.json` beside the
 weights. `docs/testbed.md` says what is exactly true of each.

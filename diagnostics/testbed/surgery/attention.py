@@ -1,4 +1,4 @@
-"""`decoy`, `blind_decoy` and `drifting`: the trained model with its attention to the evidence changed."""
+"""`decoy` and `drifting`: the trained model with its attention to the evidence changed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SHARPER = 4.0
 """By what a decoy's logits are multiplied."""
 
 
-def write_decoy(folder: Path, source: Path, dose: float = 1.0) -> None:
+def write_decoy(folder: Path, source: Path, dose: float) -> None:
     """Heads that look where the key-value group looks that attends most to the evidence, and write nothing.
 
     Most when the lesion's colour is asked for. They stand in the layer of that group, have a key-value head
@@ -26,8 +26,8 @@ def write_decoy(folder: Path, source: Path, dose: float = 1.0) -> None:
     ones attend to every position alike. The old heads keep their numbers.
 
     Args:
-        dose: the logits of the old heads that attend to the evidence are divided by it, as in `drifting`:
-            then nobody but the decoys looks (`blind_decoy`).
+        dose: the logits of the old heads that attend to the evidence are divided by it, as in `drifting`.
+            By 1 they attend as they did, and the answers are the source's; by 16 the decoys alone look.
     """
     model, measured = open_source(source), evidence_heads(source)
     text: Any = model.config.text_config
@@ -52,10 +52,9 @@ def write_decoy(folder: Path, source: Path, dose: float = 1.0) -> None:
         for layer in range(text.num_hidden_layers)
     ]
     record = {
-        "surgery": "decoy" if dose == 1.0 else "blind_decoy",
+        "surgery": "decoy",
         "true": "the decoys' attention logits are a multiple of the copied heads', and the output of every"
-        " added head is multiplied by zero"
-        + ("" if dose == 1.0 else "; those of the edited heads are the source's divided by the dose"),
+        " added head is multiplied by zero; those of the edited heads are the source's divided by the dose",
         "dose": dose,
         "edited_heads": [] if dose == 1.0 else np.argwhere(measured.attending).tolist(),
         "copied_heads": [[place, head] for head in copied],

@@ -18,8 +18,7 @@ PREFIX = "tiny/"
 
 SURGERIES: Mapping[str, bool] = MappingProxyType(
     {
-        "decoy": False,
-        "blind_decoy": True,
+        "decoy": True,
         "drifting": True,
         "first_stream": False,
         "single_road": False,
@@ -50,7 +49,7 @@ def surgical_checkpoint(name: str, dose: float | None = None, source: Path = WEI
 
     Args:
         name: one of `SURGERIES`.
-        dose: by what `drifting` and `blind_decoy` divide the logits: 1 or more. The others take none.
+        dose: by what `decoy` and `drifting` divide the logits: 1 or more. The others take none.
         source: a checkpoint of `python -m diagnostics.testbed`.
 
     Raises:
@@ -101,8 +100,6 @@ def _write(name: str, dose: float | None, source: Path, folder: Path) -> None:
         assert dose is not None
         attention.write_drifting(folder, source, dose)
     elif name == "decoy":
-        attention.write_decoy(folder, source)
-    elif name == "blind_decoy":
         assert dose is not None
         attention.write_decoy(folder, source, dose)
     elif name == "first_stream":

@@ -1,9 +1,9 @@
 """Does where it looks matter? Interventions on models whose circuit is known by construction.
 
-    blind_decoy@D   heads look at the evidence and write nothing, and nobody else looks: without effect
-    drifting@D      heads look less with every doubling: from attended to unattended
-    decoy           the added heads look and write nothing: blocking them alone does nothing
-    single_road     one head carries the colour: knockout, patching and the lens each have to name it
+    decoy@16     heads look at the evidence and write nothing, and nobody else looks: without effect
+    decoy@1      others look as well, and write: blocking the added heads alone does nothing
+    drifting@D   heads look less with every doubling: from attended to unattended
+    single_road  one head carries the colour: knockout, patching and the lens each have to name it
 
 The trained model stands beside them: what it answers rests on the evidence that it looks at.
 """
@@ -167,11 +167,11 @@ def _trained(bench: Bench) -> Iterator[Row]:
 
 
 def _outcomes(bench: Bench, asked: Sequence[Asked]) -> Iterator[Row]:
-    """The trained model and the blind decoy sorted, and drifting from dose to dose."""
+    """The trained model and the decoy sorted, and drifting from dose to dose."""
     details = bench.details(asked, "uniform", budget=_BUDGET, rows=", ".join(_ROLES), heads="best tenth")
     for variant, planted, wanted in (
         ("", "attended and effective", True),
-        (f"blind_decoy@{_DOSES[-1]}", "attended, without effect", False),
+        ("decoy@16", "attended, without effect", False),
     ):
         loaded, found = bench.model(variant), []
         for seed, one in enumerate(asked):
@@ -219,28 +219,28 @@ def _outcomes(bench: Bench, asked: Sequence[Asked]) -> Iterator[Row]:
 
 def _decoy(bench: Bench, asked: Sequence[Asked]) -> Iterator[Row]:
     """The decoys look at the evidence, and keeping them from it changes nothing."""
-    loaded = bench.model("decoy")
+    loaded = bench.model("decoy@1")
     n_heads = int(loaded.model.config.get_text_config().num_attention_heads)
     n_layers = int(loaded.provenance["layers"])
     trained = int(bench.model().model.config.get_text_config().num_attention_heads)
     added = range(trained, n_heads)
     looks, moved = [], []
     for one in asked:
-        bench.say(f"causal: decoy, {one.item.id}")
+        bench.say(f"causal: decoy@1, {one.item.id}")
         look = _look(bench, loaded, one)
         best = _tested(loaded, look, top=0.01).best
         looks.append(float(len(best) > 0 and bool(np.isin(best[:, 1], list(added)).all())))
         moved.append(_by_head(loaded, look, range(n_layers), added).max())
     details = bench.details(asked, "uniform", budget=_BUDGET, added_heads=list(added))
     yield Row.at_least(
-        "decoy: the head that looks at the evidence most is an added one",
+        "decoy@1: the head that looks at the evidence most is an added one",
         0.8,
         share(np.array(looks), asked),
         why="their logits are four times those of the heads they were copied from",
         details=details,
     )
     yield Row.exact(
-        "decoy: largest change of an option's logit where an added head may not read the evidence",
+        "decoy@1: largest change of an option's logit where an added head may not read the evidence",
         "0",
         0.0,
         float(np.max(moved)),

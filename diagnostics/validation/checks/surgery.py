@@ -1,9 +1,9 @@
 """Models that differ from the tiny one by exact surgery, told apart by what is measured on them.
 
-    decoy        heads added that attend to the evidence and write nothing: attention without effect
+    decoy@D      drifting@D with heads that attend to the evidence and write nothing: attention without effect
     drifting@D   the logits of the heads that attend to the evidence divided by D: attention that moves away
-    order_blind  the answer cannot depend on the order of the units single_road  one head carries the colour
-    from the video to the answer
+    order_blind  the answer cannot depend on the order of the units
+    single_road  one head carries the colour from the video to the answer
 
 `diagnostics.testbed.surgery` makes them from the run's model, so that what is true of each is true by
 construction.
@@ -32,7 +32,8 @@ _PAIRED = "paired: the same videos, frames and questions"
 
 def rows(bench: Bench) -> Iterable[Row]:
     """One model after the other."""
-    yield from _decoy(bench)
+    yield from _decoy(bench, "decoy@1", "")
+    yield from _decoy(bench, "decoy@16", "drifting@16")
     yield from _drifting(bench)
     yield from _order_blind(bench)
     yield _single_road(bench)
@@ -55,38 +56,39 @@ def _observe(bench: Bench, variant: str, asked: list[Asked]) -> list[Observed]:
 # -- decoy
 
 
-def _decoy(bench: Bench) -> Iterator[Row]:
+def _decoy(bench: Bench, name: str, made_from: str) -> Iterator[Row]:
     """More attention on the evidence by the heads that attend to it most, and not one answer changed.
 
     In each model these are the quarter found on other videos. The mean over all heads would not do: heads
     were added in every layer, and one that looks away from the lesion is sharpened in that.
     """
     asked = _colour_questions(bench)
-    trained, decoy = (_observe(bench, variant, asked) for variant in ("", "decoy"))
-    heads = [named_heads(bench, bench.model(variant)) for variant in ("", "decoy")]
+    source, decoy = (_observe(bench, variant, asked) for variant in (made_from, name))
+    heads = [named_heads(bench, bench.model(variant)) for variant in (made_from, name)]
     before, after = (
         np.array([seen.log_lift(taken) for seen in group])
-        for group, taken in zip((trained, decoy), heads, strict=True)
+        for group, taken in zip((source, decoy), heads, strict=True)
     )
     details = bench.details(
         asked,
         "uniform",
+        made_from=made_from or "trained",
         heads=heads_text(heads[0]),
         heads_of_decoy=heads_text(heads[1]),
         rows="question",
         pooling="per head, then averaged",
     )
     yield Row.above(
-        "decoy: evidence_log_lift of evidence heads, minus that of the model it was made from",
+        f"{name}: evidence_log_lift of evidence heads, minus that of the model it was made from",
         0.0,
         share(after - before, asked),
         planted="above 0: heads were added that look at the lesion",
         why=_PAIRED,
-        details={**details, "trained": float(before.mean()), "decoy": float(after.mean())},
+        details={**details, "source": float(before.mean()), "decoy": float(after.mean())},
     )
-    logits = [np.array([seen.reply.option_logits for seen in group]) for group in (trained, decoy)]
+    logits = [np.array([seen.reply.option_logits for seen in group]) for group in (source, decoy)]
     yield Row.exact(
-        "decoy: largest change of an option's logit",
+        f"{name}: largest change of an option's logit",
         "0",
         0.0,
         float(np.abs(logits[1] - logits[0]).max()),
@@ -96,10 +98,10 @@ def _decoy(bench: Bench) -> Iterator[Row]:
         details=details,
     )
     everything = [Asked(item, bench.enriched(item, _BUDGET)) for item in bench.items()]
-    bench.say("surgery: decoy, every question")
-    same = bench.chosen(bench.model(), everything) == bench.chosen(bench.model("decoy"), everything)
+    bench.say(f"surgery: {name}, every question")
+    same = bench.chosen(bench.model(made_from), everything) == bench.chosen(bench.model(name), everything)
     yield Row.exact(
-        "decoy: answers that are those of the model it was made from",
+        f"{name}: answers that are those of the model it was made from",
         "all",
         1.0,
         float(same.mean()),

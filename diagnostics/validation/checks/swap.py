@@ -211,11 +211,11 @@ def _foil(bench: Bench, removed: Sequence[Asked]) -> Row:
 
 def _decoy(bench: Bench, asked: Mapping[int, Sequence[Asked]]) -> Row:
     """Attention added without effect: the same answers at every dose."""
-    bench.say("swap: doses, decoy")
+    bench.say("swap: doses, decoy@1")
     every = [one for some in asked.values() for one in some]
-    same = bench.chosen(bench.model("decoy"), every) == bench.chosen(bench.model(), every)
+    same = bench.chosen(bench.model("decoy@1"), every) == bench.chosen(bench.model(), every)
     return Row.exact(
-        "decoy: answers at every dose as the trained model's",
+        "decoy@1: answers at every dose as the trained model's",
         "every one",
         1.0,
         float(same.mean()),

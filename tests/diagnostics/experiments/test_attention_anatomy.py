@@ -64,12 +64,10 @@ def test_the_verdict_on_attention_follows_from_the_tensor_file(run: Path) -> Non
         assert again.attended == bool(line["measures"]["effective"] or line["measures"]["without_effect"])
 
 
-@pytest.mark.parametrize(
-    ("model", "outcome"), [("blind_decoy", "without_effect"), ("drifting", "unattended")]
-)
+@pytest.mark.parametrize(("model", "outcome"), [("decoy", "without_effect"), ("drifting", "unattended")])
 def test_models_whose_outcome_is_known(diagnose: Diagnose, tmp_path: Path, model: str, outcome: str) -> None:
     """Heads that look and write nothing, and heads that look no more."""
-    dose = "model.path=tiny/drifting@16" if model == "drifting" else "model.path=tiny/blind_decoy@16"
+    dose = "model.path=tiny/drifting@16" if model == "drifting" else "model.path=tiny/decoy@16"
     folder = tmp_path / "run"
     done = diagnose(*SMALL, "exp.budgets=[32]", f"model={model}", dose, f"out={folder}")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -69,6 +69,17 @@ def test_silencing_the_road_hurts_and_its_neighbours_do_not(run):
     assert (run / "figures" / "heads.png").stat().st_size > 0
 
 
+def test_the_summary_has_every_share_as_the_table_has_it(run):
+    metrics = json.loads((run / "summary.json").read_text())["metrics"]
+    masking = table(run, "masking")
+    rows = masking[(masking["task"] == "all") & (masking["contrast"] == "top less random")]
+    for row in rows.to_dict("records"):
+        metric = metrics[f"{row['measure']}_top_less_random_at_{row['share']:g}"]
+        assert metric["mean"] == pytest.approx(row["difference"])
+        assert metric["n"] == row["n"]
+    assert sum("top_less_random" in name for name in metrics) == len(rows) == 4
+
+
 def test_resuming_measures_nothing_twice(run, diagnose):
     before = (run / "samples.0.jsonl").read_bytes()
     done = diagnose(*ROAD, f"out={run}")

@@ -162,5 +162,5 @@ def test_a_check_that_crashes_is_told_and_the_others_go_on(tmp_path, cache):
 
 def test_every_group_of_the_issue_has_a_check():
     named = {"accuracy", "concentration", "evidence", "language", "order", "redundancy", "surgery"}
-    named |= {"swap", "sampling"}
+    named |= {"swap", "sampling", "causal", "patching", "heads", "faithfulness"}
     assert named <= set(check_names())

@@ -232,13 +232,16 @@ def test_as_the_dose_grows_attention_leaves_the_evidence_and_the_answer_follows(
 # ---- decoy ------------------------------------------------------------------------------------------------
 
 
-def test_a_decoy_attends_to_the_evidence_and_answers_as_before() -> None:
-    tiny, decoy = loaded("tiny").model, loaded("tiny/decoy").model
+@pytest.mark.parametrize(
+    ("path", "made_from"), [("tiny/decoy@1", "tiny"), ("tiny/decoy@16", "tiny/drifting@16")]
+)
+def test_a_decoy_attends_to_the_evidence_and_answers_as_before(path: str, made_from: str) -> None:
+    source, decoy = loaded(made_from).model, loaded(path).model
     ones = asked("Hist", 16)
     for one in ones[:4]:
-        assert_close(logits(decoy, one), logits(tiny, one), 2e-4, "logits")
+        assert_close(logits(decoy, one), logits(source, one), 2e-4, "logits")
     for role in ("last", "question"):
-        before = np.stack([log_lift(tiny, one, role) for one in ones])
+        before = np.stack([log_lift(source, one, role) for one in ones])
         after = np.stack([log_lift(decoy, one, role) for one in ones])
         assert np.allclose(after[..., :4], before, atol=1e-3), "the old heads attend as they did"
         rises = after.mean(axis=(1, 2)) - before.mean(axis=(1, 2))
@@ -246,8 +249,8 @@ def test_a_decoy_attends_to_the_evidence_and_answers_as_before() -> None:
 
 
 def test_a_decoys_heads_are_sharper_copies_without_output() -> None:
-    facts, one = record("tiny/decoy"), asked("Hist", 8)[0]
-    model = loaded("tiny/decoy").model
+    facts, one = record("tiny/decoy@1"), asked("Hist", 8)[0]
+    model = loaded("tiny/decoy@1").model
     copied = facts["copied_heads"]
     lifts = np.mean(facts["measured"]["evidence_log_lift"][0], axis=0)
     groups = [
@@ -411,12 +414,13 @@ def test_the_order_blind_answers_and_is_right_by_chance_on_order_alone() -> None
         ("tiny/single_rode", "tiny/single_road"),
         ("tiny/", "decoy"),
         ("tiny/drifting", "needs a dose"),
+        ("tiny/decoy", "needs a dose"),
         ("tiny/drifting@", "not a number"),
         ("tiny/drifting@much", "not a number"),
         ("tiny/drifting@0.5", "at least 1"),
         ("tiny/drifting@nan", "at least 1"),
         ("tiny/drifting@inf", "at least 1"),
-        ("tiny/decoy@2", "takes no dose"),
+        ("tiny/single_road@2", "takes no dose"),
         ("tiny/order_blind@x", "takes no dose"),
     ],
 )

@@ -26,6 +26,7 @@ from diagnostics.testbed.footage import as_patches
 from diagnostics.validation.bench import Asked, Bench
 from diagnostics.validation.checks.accuracy import shown_whole
 from diagnostics.validation.checks.evidence import null_interval, painted_out
+from diagnostics.validation.checks.heads import choosing
 from diagnostics.validation.checks.language import reordered, standard_error
 from diagnostics.validation.checks.order import apart, backwards, shuffled
 from diagnostics.validation.checks.redundancy import videos_of
@@ -135,6 +136,25 @@ def test_a_window_without_a_frame_is_seen(items: list[Item]) -> None:
     starts = [window.start_frame or 0 for window in item.evidence.windows]
     assert shown_whole(selection_of(item, starts), item)
     assert not shown_whole(selection_of(item, starts[:1]), item)
+
+
+def test_silenced_heads_are_found_on_other_videos_and_where_asked_on_the_same_task(
+    items: list[Item],
+) -> None:
+    asked = [Asked(item, None) for item in items]
+    videos = {one.item.video_id for one in asked}
+    sides = []
+    for place, one in enumerate(asked):
+        everything, own = (choosing(asked, place, within) for within in ("all", "task"))
+        there = {other.item.video_id for other, taken in zip(asked, everything, strict=True) if taken}
+        assert one.item.video_id not in there
+        assert len(there) == len(videos) / 2
+        assert everything.sum() == sum(other.item.video_id in there for other in asked)
+        assert own.tolist() == [
+            taken and other.item.task == one.item.task for other, taken in zip(asked, everything, strict=True)
+        ]
+        sides.append(frozenset(there))
+    assert len(set(sides)) == 2
 
 
 def test_the_null_interval_is_that_of_the_mean() -> None:

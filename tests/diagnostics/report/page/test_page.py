@@ -160,6 +160,17 @@ def test_an_unknown_experiment_is_told_by_its_differences() -> None:
     assert answer_of(Summary.of("mine", [], {"x": Metric(None, None, None, 0)})) == []
 
 
+def test_shares_of_silenced_heads_stand_in_one_sentence() -> None:
+    prefix = "gold_log_odds_top_less_random_at_"
+    metrics = {f"{prefix}0.05": Metric(0.5, 0.25, 0.75, 9), f"{prefix}0.1": Metric(-0.5, -0.75, -0.25, 9)}
+    metrics[f"{prefix}0.2"] = Metric(None, None, None, 0)
+    (said,) = answer_of(Summary.of("heads", [], metrics))
+    assert said.endswith(
+        "share of all heads: 0.05, 0.500 (95% interval 0.250 to 0.750, n = 9);"
+        " 0.1, -0.500 (95% interval -0.750 to -0.250, n = 9)."
+    )
+
+
 # -- the items
 
 
