@@ -26,6 +26,7 @@ def heads_figure(scores: pd.DataFrame, masking: pd.DataFrame) -> Figure:
     odds = shown[(shown["measure"] == "gold_log_odds") & (shown["contrast"] == "top less random")]
     against = ", ".join(
         f"{estimated(*row[['difference', 'ci_low', 'ci_high']], form='+.2f')} at {row['share']:.0%}"
+        + (f" (n = {row['n']})" if row["n"] < odds["n"].max() else "")
         for _, row in odds.iterrows()
     )
     caption = (

@@ -53,10 +53,12 @@ def write_decoy(folder: Path, source: Path, dose: float) -> None:
     ]
     record = {
         "surgery": "decoy",
-        "true": "the decoys' attention logits are a multiple of the copied heads', and the output of every"
-        " added head is multiplied by zero; those of the edited heads are the source's divided by the dose",
+        "true": "the decoys' attention logits are a multiple of those of the copied heads in the source, and"
+        " the output of every added head is multiplied by zero; the logits of the edited heads are the"
+        " source's divided by the dose",
         "dose": dose,
-        "edited_heads": [] if dose == 1.0 else np.argwhere(measured.attending).tolist(),
+        "rule": RULE,
+        "edited_heads": np.argwhere(measured.attending).tolist(),
         "copied_heads": [[place, head] for head in copied],
         "logits_multiplied_by": _SHARPER,
         "decoys": [[place, head] for head in added],

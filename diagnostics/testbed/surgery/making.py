@@ -64,9 +64,7 @@ def surgical_checkpoint(name: str, dose: float | None = None, source: Path = WEI
         )
     if SURGERIES[name]:
         if dose is None:
-            raise ConfigError(
-                f"{PREFIX}{name} needs a dose.", remedy=f"Write {PREFIX}{name}@4 to divide the logits by 4."
-            )
+            raise ConfigError(f"{PREFIX}{name} needs a dose.", remedy=_dose_remedy(name))
         if not (math.isfinite(dose) and dose >= 1):
             raise _bad_dose(name, f"{dose:g}")
     elif dose is not None:
@@ -89,8 +87,12 @@ def _bad_dose(name: str, written: str) -> ConfigError:
         return ConfigError(f"{PREFIX}{name} takes no dose.", remedy=f"Write {PREFIX}{name}.")
     return ConfigError(
         f"The dose {written!r} of {PREFIX}{name} is not a number of at least 1.",
-        remedy=f"Write {PREFIX}{name}@4 to divide the logits by 4.",
+        remedy=_dose_remedy(name),
     )
+
+
+def _dose_remedy(name: str) -> str:
+    return f"Write {PREFIX}{name}@16 to divide the logits by 16, {PREFIX}{name}@1 to leave them as they are."
 
 
 def _write(name: str, dose: float | None, source: Path, folder: Path) -> None:

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 
 import hooks
 import probes
+from diagnostics.errors import ConfigError
 from diagnostics.experiments.asking import log_odds
 from diagnostics.experiments.inside import Look, look_inside, option_logits
 from diagnostics.experiments.outcome import with_local_evidence
@@ -29,7 +30,7 @@ _SAMPLING = uniform_plus_evidence.Config(budget=24, evidence_frames=4)
 """The experiment's own for MiniHorizon."""
 _ROLE = "question"
 _SHARE = 0.1
-"""Of all heads: two of sixteen. The best alone serves one task, and its neighbours the others."""
+"""Of all heads: two of sixteen, after a look at other videos: the best alone serves one task."""
 _DRAWS = 5
 
 
@@ -43,7 +44,13 @@ def rows(bench: Bench) -> Iterable[Row]:
             bench.say(f"heads: silenced, {one.item.id}")
             look = _look(bench, one)
             for within in found:
-                chosen = probes.top_heads(np.nanmean(scores[choosing(asked, place, within)], axis=0), _SHARE)
+                there = choosing(asked, place, within)
+                if not there.any():
+                    raise ConfigError(
+                        f"No question of the other half of the videos can choose heads for {one.item.id}.",
+                        remedy="Raise data.n_videos.",
+                    )
+                chosen = probes.top_heads(np.nanmean(scores[there], axis=0), _SHARE)
                 random = [
                     probes.heads_like(chosen, scores.shape[-1], seed=[place, draw]) for draw in range(_DRAWS)
                 ]

@@ -22,6 +22,7 @@ from diagnostics.experiments.inside import Look, look_inside, option_logits
 from diagnostics.experiments.pairs import Pair
 from diagnostics.experiments.showing import Source
 from diagnostics.experiments.unit_maps import MAPS, Removal, maps_of, occlusion
+from diagnostics.models.loading import load_model
 from diagnostics.video.perturb import GREY
 from diagnostics.video.reading import FrameReader
 from diagnostics.video.selection import Frames
@@ -87,6 +88,23 @@ def test_what_is_removed_is_what_is_painted_over(context, source, grey, how) -> 
         assert share(without) == pytest.approx(expected, abs=1e-5)
         assert odds(without) == odds(without)
     assert odds.forwards == 1
+
+
+def test_another_model_than_the_run_s_is_the_one_asked(context, source) -> None:
+    other = load_model(context.config.model)
+    with torch.no_grad():
+        for weights in other.model.parameters():
+            weights.mul_(1.5)
+    look = look_inside(context, source.item, source.frames, other)
+    edges = hooks.units_to_everything(look.tokens, [1])
+    expected = option_logits(other, look)
+    with hooks.knock_out(other.model, look.tokens, edges):
+        knocked_out = option_logits(other, look)
+    with hooks.reuse_units(other.model) as reuse:
+        removal = Removal.of(context, source, look, reuse, loaded=other)
+        found = [removal(np.isin(np.arange(UNITS), units)) for units in ([], [1])]
+    assert found == pytest.approx([logit(softmax(one)[1]) for one in (expected, knocked_out)], abs=1e-4)
+    assert np.abs(expected - option_logits(context.model, look)).max() > 1e-3
 
 
 @pytest.mark.parametrize("units", [[1], [0, 3], [0, 1, 2, 3]])

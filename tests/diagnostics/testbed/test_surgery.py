@@ -248,9 +248,11 @@ def test_a_decoy_attends_to_the_evidence_and_answers_as_before(path: str, made_f
         assert rises.mean() > 2 * rises.std(ddof=1) / np.sqrt(len(rises)), (role, rises.tolist())
 
 
-def test_a_decoys_heads_are_sharper_copies_without_output() -> None:
-    facts, one = record("tiny/decoy@1"), asked("Hist", 8)[0]
-    model = loaded("tiny/decoy@1").model
+@pytest.mark.parametrize("path", ["tiny/decoy@1", "tiny/decoy@16"])
+def test_a_decoys_heads_are_sharper_copies_without_output(path: str) -> None:
+    """Of the source's heads, not of those divided by the dose: no edited head stands before them."""
+    facts, one = record(path), asked("Hist", 8)[0]
+    model = loaded(path).model
     copied = facts["copied_heads"]
     lifts = np.mean(facts["measured"]["evidence_log_lift"][0], axis=0)
     groups = [
