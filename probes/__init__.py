@@ -32,10 +32,12 @@ from probes.effects import (
 )
 from probes.evidence import EvidenceAlignment, evidence_alignment, evidence_weights
 from probes.faithfulness import (
+    AreaTriple,
     Curves,
     curve_area,
     forwards_needed,
     normalised_area,
+    normalised_area_change,
     ordering,
     pooled_normalised_area,
     rank_agreement,
@@ -94,6 +96,7 @@ from probes.sinks import image_centric, sink_mask, sink_share, units_without_sin
 __all__ = [
     "MEASURES",  # name of each measure -> its meaning in one line
     "SUFFIXES",  # ending of a measure's name -> on which attention it was taken
+    "AreaTriple",  # areas of a map, of random orderings and of the oracle
     "AttendedTest",  # result of `attended_test`
     "Concentration",  # result of `concentration`
     "CurveEstimate",  # result of `clustered_curve`
@@ -151,6 +154,7 @@ __all__ = [
     "mean_cumulative_curve",  # cumulative curves of items of different length, averaged
     "nearest_preceding",  # the last keyframe before each unit
     "normalised_area",  # an area between random orderings, 0, and an oracle's, 1
+    "normalised_area_change",  # how far it moves between two maps or two models
     "on_time_grid",  # attention over units as attention over normalised time
     "option_course",  # when an option comes out on top of the others
     "option_probability",  # of one option among the options

@@ -26,10 +26,12 @@ from probes.intervals import Estimate
 from probes.resampling import group_draws, group_index, percentile_interval
 
 __all__ = [
+    "AreaTriple",
     "Curves",
     "curve_area",
     "forwards_needed",
     "normalised_area",
+    "normalised_area_change",
     "ordering",
     "pooled_normalised_area",
     "rank_agreement",
@@ -39,6 +41,8 @@ __all__ = [
 ]
 
 Direction = Literal["deletion", "insertion"]
+AreaTriple = tuple[Float[np.ndarray, " item"], Float[np.ndarray, " item"], Float[np.ndarray, " item"]]
+"""Areas of a map, of random orderings and of the oracle, each by item."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,24 +174,65 @@ def pooled_normalised_area(
     The mean over items is taken before the division: an item whose outcome hardly moves would otherwise
     weigh most, by dividing by almost nothing. Items with an undefined area are dropped and counted.
     """
-    table = np.stack([np.asarray(part, dtype=np.float64) for part in (areas, randoms, oracles)], axis=1)
+    return _pooled((areas, randoms, oracles), groups, _place, n_resamples, seed)
+
+
+def normalised_area_change(
+    before: AreaTriple,
+    after: AreaTriple,
+    groups: Sequence[Hashable],
+    *,
+    n_resamples: int = 2000,
+    seed: int = 0,
+) -> Estimate:
+    """How far a normalised area of the mean curves moves, each side in its own reach.
+
+    Of two maps on one model, or of one map on two models. The interval resamples groups (videos) for both
+    sides at once; items with an undefined area on either side are dropped and counted.
+
+    Args:
+        before, after: areas of the map, of random orderings and of the oracle, each by item: the same items.
+        groups: of each item.
+
+    Raises:
+        ValueError: as many groups as items are needed.
+    """
+    return _pooled(
+        (*before, *after),
+        groups,
+        lambda totals: _place(totals[:, 3:]) - _place(totals[:, :3]),
+        n_resamples,
+        seed,
+    )
+
+
+def _place(totals: Float[np.ndarray, "r 3"]) -> Float[np.ndarray, " r"]:
+    """Normalised areas of sums; NaN where oracle and random are equal."""
+    reach = totals[:, 2] - totals[:, 1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(np.abs(reach) > 1e-9, (totals[:, 0] - totals[:, 1]) / reach, np.nan)
+
+
+def _pooled(
+    columns: Sequence[Float[np.ndarray, " item"]],
+    groups: Sequence[Hashable],
+    statistic: Callable[[Float[np.ndarray, "r column"]], Float[np.ndarray, " r"]],
+    n_resamples: int,
+    seed: int,
+) -> Estimate:
+    """A statistic of the columns' sums over items, with an interval from resampling groups."""
+    table = np.stack([np.asarray(part, dtype=np.float64) for part in columns], axis=1)
     if len(table) != len(groups):
         raise ValueError(f"{len(table)} areas belong to {len(groups)} groups")
     kept = np.isfinite(table).all(axis=1)
     of_item, n_groups = group_index([groups[place] for place in np.flatnonzero(kept).tolist()])
-    sums = np.zeros((n_groups, 3))
+    sums = np.zeros((n_groups, table.shape[1]))
     np.add.at(sums, of_item, table[kept])
-
-    def ratio(totals: Float[np.ndarray, "r 3"]) -> Float[np.ndarray, " r"]:
-        reach = totals[:, 2] - totals[:, 1]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(np.abs(reach) > 1e-9, (totals[:, 0] - totals[:, 1]) / reach, np.nan)
-
     low = high = float("nan")
     if n_groups > 1:
         drawn = group_draws(n_groups, n_resamples, np.random.default_rng(seed)).astype(np.float64)
-        low, high = map(float, percentile_interval(ratio(drawn @ sums), 0.95))
-    mean = float(ratio(sums.sum(axis=0, keepdims=True))[0])
+        low, high = map(float, percentile_interval(statistic(drawn @ sums), 0.95))
+    mean = float(statistic(sums.sum(axis=0, keepdims=True))[0])
     return Estimate(mean, low, high, int(kept.sum()), n_groups, int((~kept).sum()))
 
 

@@ -64,9 +64,12 @@ def contrast_table(answers: Answers, maps: Sequence[str], reference: str, seed: 
             for name in maps:
                 if name == reference:
                     continue
-                # (a - r)/(o - r) - (b - r)/(o - r) = ((a - b + r) - r)/(o - r): one ratio, so one resampling.
-                own = _areas(some, direction, name) - base + random
-                found = probes.pooled_normalised_area(own, random, oracle, some.videos, seed=seed)
+                found = probes.normalised_area_change(
+                    (base, random, oracle),
+                    (_areas(some, direction, name), random, oracle),
+                    some.videos,
+                    seed=seed,
+                )
                 rows.append(
                     {
                         "task": task,

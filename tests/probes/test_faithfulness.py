@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy import stats
 from sklearn.metrics import auc
 
 import probes
@@ -118,3 +119,43 @@ def test_rank_agreement_is_one_minus_one_or_undefined():
 def test_what_cannot_be_measured_is_refused(call, told):
     with pytest.raises(ValueError, match=told):
         call()
+
+
+def test_the_change_of_an_area_resamples_both_sides_together() -> None:
+    """A map that keeps its place between random orderings and oracle has not moved, in any draw."""
+    draws = np.random.default_rng(5)
+    random, oracle = draws.normal(0, 1, 24), draws.normal(8, 1, 24)
+    place = 0.7 * oracle + 0.3 * random
+    videos = [f"video {item // 2}" for item in range(24)]
+    still = probes.normalised_area_change(
+        (place, random, oracle), (3 * place, 3 * random, 3 * oracle), videos
+    )
+    assert (still.mean, still.ci_low, still.ci_high) == pytest.approx((0, 0, 0), abs=1e-12)
+    assert (still.n, still.n_groups) == (24, 12)
+    noisy = 0.2 * oracle + 0.8 * random + draws.normal(0, 1, 24)
+    moved = probes.normalised_area_change((place, random, oracle), (noisy, random, oracle), videos)
+    assert moved.mean == pytest.approx((noisy - random).sum() / (oracle - random).sum() - 0.7)
+    # Over one reach it is one ratio: (a - r)/(o - r) - (b - r)/(o - r) = ((a - b + r) - r)/(o - r).
+    single = probes.pooled_normalised_area(noisy - place + random, random, oracle, videos)
+    assert (moved.ci_low, moved.ci_high) == pytest.approx((single.ci_low, single.ci_high), abs=1e-9)
+
+
+def test_the_interval_of_a_change_between_two_reaches_is_scipy_s() -> None:
+    draws = np.random.default_rng(6)
+    sides = [draws.normal(mean, 1, 40) for mean in (5, 0, 8, 1, -2, 20)]
+
+    def change(a, r, o, b, s, p, axis=-1):
+        a, r, o, b, s, p = (part.mean(axis=axis) for part in (a, r, o, b, s, p))
+        return (b - s) / (p - s) - (a - r) / (o - r)
+
+    theirs = stats.bootstrap(
+        sides, change, paired=True, vectorized=True, method="percentile", n_resamples=20000, rng=0
+    ).confidence_interval
+    ours = probes.normalised_area_change(
+        tuple(sides[:3]), tuple(sides[3:]), list(range(40)), n_resamples=20000
+    )
+    assert (ours.ci_low, ours.ci_high) == pytest.approx((theirs.low, theirs.high), abs=0.01)
+    assert ours.mean == pytest.approx(change(*sides))
+    sides[4][3] = np.nan
+    holed = probes.normalised_area_change(tuple(sides[:3]), tuple(sides[3:]), list(range(40)))
+    assert (holed.n, holed.n_undefined) == (39, 1)

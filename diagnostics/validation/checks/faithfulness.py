@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-import pandas as pd
 from jaxtyping import Float
-from scipy.stats import bootstrap
 
 import hooks
 import probes
@@ -25,15 +23,13 @@ from diagnostics.validation.bench import Asked, Bench
 from diagnostics.validation.checks.evidence import measured_items
 from diagnostics.validation.rows import Row
 
-__all__ = ["rows", "shift"]
+__all__ = ["rows"]
 
 _MODEL = "decoy@16"
 _BUDGET = 32
 _CONFIG = Config(maps=("attention", "occlusion"))
 
 Areas = Mapping[str, Float[np.ndarray, " item"]]
-Triple = tuple[Float[np.ndarray, " item"], Float[np.ndarray, " item"], Float[np.ndarray, " item"]]
-"""Areas of a map, of random orderings and of the oracle, by item."""
 
 
 def rows(bench: Bench) -> Iterable[Row]:
@@ -42,59 +38,38 @@ def rows(bench: Bench) -> Iterable[Row]:
     trained, decoy = (_areas(bench, variant, asked) for variant in ("", _MODEL))
     videos = [one.item.video_id for one in asked]
     for direction in ("deletion", "insertion"):
-        details = bench.details(
-            asked,
-            "uniform",
-            steps=_CONFIG.steps,
-            **{
-                f"{name}_{model}": probes.pooled_normalised_area(
-                    *_of(areas, direction, name), videos
-                ).mean
-                for model, areas in (("trained", trained), ("decoy", decoy))
-                for name in _CONFIG.maps
-            },
-        )  # fmt: skip
-        attention, random, oracle = _of(decoy, direction, "attention")
-        occlusion = _of(decoy, direction, "occlusion")[0]
-        yield Row.below(
-            f"{_MODEL}: normalised area of {direction}, raw attention minus occlusion",
-            0.0,
-            # A difference of areas over one reach is one ratio, so one resampling: as in `contrast_table`.
-            probes.pooled_normalised_area(attention - occlusion + random, random, oracle, videos),
-            planted="below 0: the answer does not rest on what is looked at",
-            why="0 is a random ordering, 1 the oracle's; the same questions and random orderings",
-            details=details,
-        )
-        yield Row.below(
-            f"{_MODEL}: normalised area of {direction}, raw attention minus that on the trained model",
-            0.0,
-            shift(_of(trained, direction, "attention"), _of(decoy, direction, "attention"), videos),
-            planted="below 0: on the trained model the answer does rest on what is looked at",
-            why="paired: the same videos, frames and questions; each in its own model's reach",
-            details=details,
-        )
+        told = {
+            f"{name}_{model}": probes.pooled_normalised_area(*_of(areas, direction, name), videos).mean
+            for model, areas in (("trained", trained), ("decoy", decoy))
+            for name in _CONFIG.maps
+        }
+        attention = _of(decoy, direction, "attention")
+        for other, against, planted, why in (
+            (
+                "occlusion",
+                _of(decoy, direction, "occlusion"),
+                "below 0: the answer does not rest on what is looked at",
+                "0 is a random ordering, 1 the oracle's; the same questions and random orderings",
+            ),
+            (
+                "that on the trained model",
+                _of(trained, direction, "attention"),
+                "below 0: on the trained model the answer does rest on what is looked at",
+                "paired: the same videos, frames and questions; each in its own model's reach",
+            ),
+        ):
+            yield Row.below(
+                f"{_MODEL}: normalised area of {direction}, raw attention minus {other}",
+                0.0,
+                probes.normalised_area_change(against, attention, videos),
+                planted=planted,
+                why=why,
+                details=bench.details(asked, "uniform", steps=_CONFIG.steps, **told),
+            )
 
 
-def shift(before: Triple, after: Triple, videos: Sequence[str]) -> probes.Estimate:
-    """How far a normalised area of the mean curves moves between two models asked the same.
-
-    The interval resamples videos, for both sides at once.
-    """
-    summed = pd.DataFrame(np.stack([*before, *after], axis=1)).groupby(list(videos)).sum()
-
-    def moved(*areas: Float[np.ndarray, "*draw video"], axis: int = -1) -> Float[np.ndarray, "*draw"]:
-        one, random, oracle, other, own_random, own_oracle = (area.sum(axis=axis) for area in areas)
-        after = (other - own_random) / (own_oracle - own_random)
-        return np.asarray(after - (one - random) / (oracle - random))
-
-    sides = tuple(summed.to_numpy().T)
-    found = bootstrap(
-        sides, moved, paired=True, vectorized=True, n_resamples=2000, method="percentile", rng=0
-    ).confidence_interval
-    return probes.Estimate(float(moved(*sides)), found.low, found.high, len(videos), len(summed), 0)
-
-
-def _of(areas: Areas, direction: str, name: str) -> Triple:
+def _of(areas: Areas, direction: str, name: str) -> probes.AreaTriple:
+    """Areas of a map, of random orderings and of the oracle, by item."""
     one, random, oracle = (areas[f"{direction}_area@map={own}"] for own in (name, RANDOM, ORACLE))
     return one, random, oracle
 

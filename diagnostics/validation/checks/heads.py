@@ -6,7 +6,8 @@ beside them as many random other heads of the same layers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ import hooks
 import probes
 from diagnostics.errors import ConfigError
 from diagnostics.experiments.asking import log_odds
+from diagnostics.experiments.heads import SCORES
 from diagnostics.experiments.inside import Look, look_inside, option_logits
 from diagnostics.experiments.outcome import with_local_evidence
 from diagnostics.validation.bench import Asked, Bench, share
@@ -38,25 +40,26 @@ def rows(bench: Bench) -> Iterable[Row]:
     """Top heads less random ones, chosen on all questions and on those of the item's own task."""
     asked = _asked(bench)
     scores = np.stack([_score(bench, one) for one in asked])
+    halves = probes.video_halves([one.item.video_id for one in asked])
+    tasks = np.array([one.item.task for one in asked])
     found: dict[str, list[list[float]]] = {"all": [], "task": []}
     with hooks.reuse_vision(bench.model().model):
         for place, one in enumerate(asked):
             bench.say(f"heads: silenced, {one.item.id}")
-            look = _look(bench, one)
+            silenced = cache(partial(_silenced, bench, _look(bench, one)))  # few choices of few heads
             for within in found:
-                there = choosing(asked, place, within)
+                there = choosing(halves, tasks, place, within)
                 if not there.any():
                     raise ConfigError(
                         f"No question of the other half of the videos can choose heads for {one.item.id}.",
                         remedy="Raise data.n_videos.",
                     )
                 chosen = probes.top_heads(np.nanmean(scores[there], axis=0), _SHARE)
-                random = [
+                drawn = [
                     probes.heads_like(chosen, scores.shape[-1], seed=[place, draw]) for draw in range(_DRAWS)
                 ]
-                top = _silenced(bench, look, chosen)
-                drawn = np.mean([_silenced(bench, look, heads) for heads in random], axis=0)
-                found[within].append((top - drawn).tolist())
+                random = np.mean([silenced(tuple(heads)) for heads in drawn], axis=0)
+                found[within].append((silenced(tuple(sorted(chosen))) - random).tolist())
     for within, told in (("all", "on all questions"), ("task", "on those of the same task")):
         odds, right = np.array(found[within]).T
         yield Row.below(
@@ -84,11 +87,11 @@ def _asked(bench: Bench) -> list[Asked]:
     ]
 
 
-def choosing(asked: Sequence[Asked], place: int, within: str) -> Bool[np.ndarray, " item"]:
+def choosing(
+    halves: Bool[np.ndarray, " item"], tasks: np.ndarray, place: int, within: str
+) -> Bool[np.ndarray, " item"]:
     """The items that choose the heads to be silenced for this one: of the other half of the videos."""
-    halves = probes.video_halves([one.item.video_id for one in asked])
-    alike = np.array([within == "all" or one.item.task == asked[place].item.task for one in asked])
-    return alike & (halves != halves[place])
+    return (halves != halves[place]) & ((within == "all") | (tasks == tasks[place]))
 
 
 def _look(bench: Bench, one: Asked) -> Look:
@@ -111,10 +114,11 @@ def _score(bench: Bench, one: Asked) -> Float[np.ndarray, "layer head"]:
             loaded.model(**look.inputs, logits_to_keep=1, use_cache=False)
         found.append((captured.value_mass(_ROLE), look.evidence_units))
     (mass, evidence), (blank, _) = found  # blank pictures hold none: the same units are asked for
-    return probes.evidence_excess(mass, evidence) - probes.evidence_excess(blank, evidence)
+    score = SCORES["moved"]
+    return score(mass, evidence) - score(blank, evidence)
 
 
-def _silenced(bench: Bench, look: Look, heads: Sequence[tuple[int, int]]) -> Float[np.ndarray, " outcome"]:
+def _silenced(bench: Bench, look: Look, heads: tuple[tuple[int, int], ...]) -> Float[np.ndarray, " outcome"]:
     """Log-odds of the right option, and whether it is chosen, with these heads' outputs at zero."""
     loaded = bench.model()
     with torch.inference_mode(), hooks.scale_heads(loaded.model, dict.fromkeys(heads, 0.0)):

@@ -26,7 +26,6 @@ from diagnostics.testbed.footage import as_patches
 from diagnostics.validation.bench import Asked, Bench
 from diagnostics.validation.checks.accuracy import shown_whole
 from diagnostics.validation.checks.evidence import null_interval, painted_out
-from diagnostics.validation.checks.faithfulness import shift
 from diagnostics.validation.checks.heads import choosing
 from diagnostics.validation.checks.language import reordered, standard_error
 from diagnostics.validation.checks.order import apart, backwards, shuffled
@@ -37,7 +36,7 @@ from diagnostics.validation.figure import validation_figure
 from diagnostics.validation.rows import Row
 from diagnostics.video.index import open_index
 from diagnostics.video.selection import Selection, Slot
-from probes import Estimate, pooled_normalised_area
+from probes import Estimate, video_halves
 
 CONFIG = Config(split="test", n_videos=12)
 
@@ -144,9 +143,11 @@ def test_silenced_heads_are_found_on_other_videos_and_where_asked_on_the_same_ta
 ) -> None:
     asked = [Asked(item, None) for item in items]
     videos = {one.item.video_id for one in asked}
+    halves = video_halves([one.item.video_id for one in asked])
+    tasks = np.array([one.item.task for one in asked])
     sides = []
     for place, one in enumerate(asked):
-        everything, own = (choosing(asked, place, within) for within in ("all", "task"))
+        everything, own = (choosing(halves, tasks, place, within) for within in ("all", "task"))
         there = {other.item.video_id for other, taken in zip(asked, everything, strict=True) if taken}
         assert one.item.video_id not in there
         assert len(there) == len(videos) / 2
@@ -156,23 +157,6 @@ def test_silenced_heads_are_found_on_other_videos_and_where_asked_on_the_same_ta
         ]
         sides.append(frozenset(there))
     assert len(set(sides)) == 2
-
-
-def test_the_shift_of_an_area_resamples_both_models_together() -> None:
-    """A map that keeps its place between random orderings and oracle has not moved, in any draw."""
-    draws = np.random.default_rng(5)
-    random, oracle = draws.normal(0, 1, 24), draws.normal(8, 1, 24)
-    place = 0.7 * oracle + 0.3 * random
-    videos = [f"video {item // 2}" for item in range(24)]
-    still = shift((place, random, oracle), (3 * place, 3 * random, 3 * oracle), videos)
-    assert (still.mean, still.ci_low, still.ci_high) == pytest.approx((0, 0, 0), abs=1e-12)
-    assert (still.n, still.n_groups) == (24, 12)
-    noisy = 0.2 * oracle + 0.8 * random + draws.normal(0, 1, 24)
-    moved = shift((place, random, oracle), (noisy, random, oracle), videos)
-    assert moved.mean == pytest.approx((noisy - random).sum() / (oracle - random).sum() - 0.7)
-    # Over one reach it is one ratio, and the table of contrasts has its interval.
-    table = pooled_normalised_area(noisy - place + random, random, oracle, videos)
-    assert (moved.ci_low, moved.ci_high) == pytest.approx((table.ci_low, table.ci_high), abs=0.02)
 
 
 def test_the_null_interval_is_that_of_the_mean() -> None:
