@@ -179,7 +179,7 @@ def _outcomes(bench: Bench, asked: Sequence[Asked]) -> Iterator[Row]:
             look = _look(bench, loaded, one)
             found.append(_tested(loaded, look).attended and _effective(loaded, look, seed) == wanted)
         yield Row.above(
-            f"{variant.partition('@')[0] or 'trained'}: colour questions sorted as {planted}",
+            f"{variant or 'trained'}: colour questions sorted as {planted}",
             0.5,
             share(np.array(found, dtype=float), asked),
             planted="most, by the whole interval",
